@@ -17,6 +17,7 @@ from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.compiling import forget_compiled
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 _NOTE = "float32_paths"
@@ -147,6 +148,8 @@ def compile_anew(model: Model) -> None:
 
     In the middle of `fit`, too, which looks its function up at each step.
     """
+    if model.jit_compile:
+        forget_compiled()
     for kind in ("train", "test", "predict"):
         if getattr(model, f"{kind}_function") is None:
             continue

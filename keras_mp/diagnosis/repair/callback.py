@@ -13,6 +13,7 @@ from keras_mp.diagnosis.repair.record import Repairs, Verdict
 from keras_mp.diagnosis.repair.repairing import (
     as_float32_layers,
     as_found,
+    denied_layers,
     healthy_scale,
     optimizer_of,
     repair_again,
@@ -74,8 +75,7 @@ class PrecisionRepair(keras.callbacks.Callback):
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
         ValueError: A number is out of its range; at the start of `fit`, if the optimizer skips
-            nothing (`skip_nonfinite=False`), the graph rewrite holds for the model, or there are
-            several processes on JAX.
+            nothing (`skip_nonfinite=False`), or there are several processes on JAX.
 
     Attributes:
         repairs: The `Repairs` so far.
@@ -171,8 +171,8 @@ class PrecisionRepair(keras.callbacks.Callback):
                 ", ".join(f"`{path}`" for path in again),
             )
         if widened_paths(self._optimizer):
-            layers = as_float32_layers(self.model)
-            self.repairs = Repairs(self.repairs.made, None, layers)
+            layers, denied = as_float32_layers(self.model), denied_layers(self.model)
+            self.repairs = Repairs(self.repairs.made, None, layers, denied)
 
     # No self.model at each batch: on JAX, Keras assigns the state to all variables when it is read.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

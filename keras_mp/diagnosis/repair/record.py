@@ -11,6 +11,8 @@ from keras_mp.float_formats import LARGEST
 from keras_mp.rendering.model import Part, Renderable, Text
 from keras_mp.rendering.text import pluralized
 
+_ENABLE = "optimizer = keras_mp.graph_rewrite.enable"
+
 Kind = Literal["nothing", "data", "weights", "float32", "code", "parts", "unsearched", "bound"]
 
 
@@ -85,11 +87,13 @@ class Repairs(Renderable):
         made: The repairs.
         verdict: Why the last search changed nothing; None where it changed something.
         float32_layers: All layers that were repaired, as a map to paste; None where none was.
+        denied: All layers that are denied to the graph rewrite, where that holds for the model.
     """
 
     made: tuple[Repair, ...] = ()
     verdict: Verdict | None = None
     float32_layers: Float32Layers | None = None
+    denied: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.made)
@@ -113,10 +117,16 @@ class Repairs(Renderable):
     def plus(self, other: "Repairs") -> "Repairs":
         """Returns these and later ones."""
         layers = other.float32_layers or self.float32_layers
-        return replace(other, made=(*self.made, *other.made), float32_layers=layers)
+        denied = other.denied or self.denied
+        return replace(other, made=(*self.made, *other.made), float32_layers=layers, denied=denied)
 
     def code(self) -> str:
-        """Returns Python that makes the `keras.dtype_policies.DTypePolicyMap`; "" without one."""
+        """Returns Python that makes the `keras.dtype_policies.DTypePolicyMap`; "" without one.
+
+        For a model of the graph rewrite: its `enable`, with `deny_layers`.
+        """
+        if self.denied:
+            return f"{_ENABLE}(optimizer, deny_layers={self.denied!r})"
         return "" if self.float32_layers is None else self.float32_layers.code()
 
     def policy_map(self) -> Any:
@@ -138,7 +148,10 @@ class Repairs(Renderable):
         if self.verdict is not None:
             told.append(self.verdict.text)
         yield from map(Text, told or ["no repair"])
-        if self.float32_layers is not None:
+        if self.denied:
+            yield Text("For the program:")
+            yield Text(self.code(), "code")
+        elif self.float32_layers is not None:
             yield from self.float32_layers.parts()
 
 

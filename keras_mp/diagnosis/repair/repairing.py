@@ -22,7 +22,8 @@ from keras_mp.diagnosis.repair.live import (
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
 from keras_mp.diagnosis.repair.search import Found, smallest_change
-from keras_mp.graph_rewrite.rewritten import check_not_rewritten
+from keras_mp.graph_rewrite.enabling import deny
+from keras_mp.graph_rewrite.rewritten import rewritten_in, state_of
 from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
@@ -48,7 +49,8 @@ def repair(
     begin anew; `keras_mp.protect_state` keeps them from that.
 
     A layer stands for all in it, and for the outermost layer of a library that it is in, such as
-    MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`.
+    MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`. In a model
+    of the graph rewrite, layers are added to its `deny_layers`.
 
     For a loop of your own, after many skipped steps; in `fit` there is `keras_mp.PrecisionRepair`.
     A step that you have compiled yourself you compile again after a repair. Of several processes
@@ -69,7 +71,7 @@ def repair(
 
     Raises:
         TypeError: `model` is no `keras.Model`, or has another optimizer.
-        ValueError: It is not built or not compiled; the graph rewrite holds for it.
+        ValueError: It is not built or not compiled.
 
     >>> planted = keras.layers.Dense(
     ...     2, kernel_initializer="ones", dtype="mixed_float16", name="planted"
@@ -99,7 +101,6 @@ def optimizer_of(model: Any, who: str) -> LossScaleOptimizer:
             f"{who} needs a model compiled with keras_mp.LossScaleOptimizer, but the optimizer is "
             f"{unwrapped(optimizer)}."
         )
-    check_not_rewritten(model)
     return optimizer
 
 
@@ -194,7 +195,14 @@ def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
         scale=scale,
         notes=tuple(notes),
     )
-    return Repairs((done,), None, as_float32_layers(model))
+    return Repairs((done,), None, as_float32_layers(model), denied_layers(model))
+
+
+def denied_layers(model: Any) -> tuple[str, ...]:
+    """Returns the layers that are denied in a model of the graph rewrite."""
+    states = map(state_of, rewritten_in(model))
+    found = [path for state in states if state is not None for path in state.options.deny_layers]
+    return tuple(dict.fromkeys(found))
 
 
 def as_float32_layers(model: Any) -> Float32Layers | None:
@@ -212,6 +220,11 @@ def as_float32_layers(model: Any) -> Float32Layers | None:
 def repair_again(model: Any) -> tuple[str, ...]:
     """Repairs a model as the restored state of its optimizer says; returns what was changed."""
     paths = widen_as_noted(model)
+    if rewritten_in(model):
+        known = denied_layers(model)
+        denied = [path for path in widened_paths(model.optimizer) if path not in known]
+        deny(model, denied)
+        paths = (*paths, *denied)
     if paths:
         compile_anew(model)
     return paths

@@ -6,7 +6,7 @@ help, parts are left out of a model that is all float32, as long as it stays fin
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -21,11 +21,14 @@ from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
 from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.float32_suggestions import suggested
 from keras_mp.diagnosis.overflow_search.lost_constants import folded_away
+from keras_mp.diagnosis.repair import denials
 from keras_mp.diagnosis.repair.changes import Change, all_changes, in_float32
 from keras_mp.diagnosis.repair.record import Verdict
 from keras_mp.diagnosis.repair.trials import Trials
 from keras_mp.float_formats import LARGEST
+from keras_mp.graph_rewrite.rewritten import replaying_by, rewritten_in
 
+Unit = TypeVar("Unit")
 _FEW = 4  # layers of which all may be changed without being asked for
 
 
@@ -40,7 +43,7 @@ class Found:
         note: What of the step was not searched, or "".
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[Change | denials.Denial, ...]
     scale: float
     finding: Finding | None
     note: str = ""
@@ -61,9 +64,16 @@ def smallest_change(
         return bad
     dry_run.loss_scale = scale
     trials = Trials(dry_run, scale)
-    analysis = _analysed(dry_run)
-    if _compiles(dry_run.model):
-        trials.lose(tuple({c: None for record in analysis.records for c in folded_away(record)}))
+    in_place = rewritten_in(dry_run.model)
+    if in_place:
+        found = denials.overflows(dry_run)
+        first = next(iter(found), None)
+    else:
+        analysis = _analysed(dry_run)
+        first = _first(analysis)
+        if _compiles(dry_run.model):
+            lost = {c: None for record in analysis.records for c in folded_away(record)}
+            trials.lose(tuple(lost))
     if (fits := trials.fitting_scale((), tolerated)) is not None:
         return Verdict(
             "nothing", f"Nothing overflows on this batch at a loss scale of {fits:.10g}."
@@ -71,8 +81,11 @@ def smallest_change(
     units = all_changes(dry_run.model)
     if not units or not trials.helps(units):
         return _hopeless(dry_run, units)
-    targets = _suggested(analysis, dry_run)
-    likely = [unit for unit in units if any(unit.target is each for each in targets)]
+    if in_place:
+        likely: Sequence[Change | denials.Denial] = denials.likely(found, units)
+    else:
+        targets = _suggested(analysis, dry_run)
+        likely = [unit for unit in units if any(unit.target is each for each in targets)]
     chosen = least(likely, trials.helps) if trials.helps(likely) else least(units, trials.helps)
     if len(chosen) == len(units) > _FEW and not everything:
         return Verdict(
@@ -82,7 +95,7 @@ def smallest_change(
         )
     found_scale = trials.fitting_scale(chosen)
     assert found_scale is not None
-    return Found(tuple(chosen), found_scale, _first(analysis))
+    return Found(tuple(chosen), found_scale, first)
 
 
 def _first(analysis: Analysis) -> Finding | None:
@@ -92,7 +105,7 @@ def _first(analysis: Analysis) -> Finding | None:
     return next(computed, analysis.report.first)
 
 
-def least(units: Sequence[Change], helps: Callable[[Sequence[Change]], bool]) -> list[Change]:
+def least(units: Sequence[Unit], helps: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """Returns a part of `units` that helps, and of which nothing can be left out.
 
     Tries one of them alone, then leaves out halves, quarters, and so on.
@@ -182,8 +195,8 @@ def _numbers(array: Any) -> Any:
     return as_numpy(array) if "float" in dtype else None
 
 
-def _hopeless(dry_run: DryRun, units: Sequence[Change]) -> Verdict:
-    with in_float32(units):
+def _hopeless(dry_run: DryRun, units: Sequence[Change | denials.Denial]) -> Verdict:
+    with in_float32(units), replaying_by(rewritten_in(dry_run.model), None):
         first = _analysed(dry_run).report.first
     if first is not None and first.dtype == "float16":
         at = "" if first.source is None else f" at {first.source.short}"

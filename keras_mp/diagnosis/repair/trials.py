@@ -13,6 +13,7 @@ from keras_mp.diagnosis.dry_run.tensors import floats, is_finite
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.overflow_search.lost_constants import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
+from keras_mp.diagnosis.repair.denials import Denial
 
 
 class Trials:
@@ -29,7 +30,9 @@ class Trials:
         self._folded: tuple[LostConstant, ...] = ()
         self._known: dict[tuple[float, frozenset[int]], float | None] = {}
 
-    def fitting_scale(self, changes: Sequence[Change], lowest: float = SMALL_SCALE) -> float | None:
+    def fitting_scale(
+        self, changes: Sequence[Change | Denial], lowest: float = SMALL_SCALE
+    ) -> float | None:
         """Returns the highest scale by halving at which the step is finite, or None.
 
         What a lower scale than that of a healthy training mends is no fault.
@@ -38,7 +41,7 @@ class Trials:
             changes: What computes in float32.
             lowest: The least scale to look at, where that of a healthy training is not less.
         """
-        key = lowest, frozenset(id(change.target) for change in changes)
+        key = lowest, frozenset(map(id, changes))
         if key not in self._known:
             try:
                 with in_float32(changes), self._without_constants():
@@ -49,7 +52,7 @@ class Trials:
                 self._known[key] = None  # TensorFlow adds no float16 to float32
         return self._known[key]
 
-    def helps(self, changes: Sequence[Change]) -> bool:
+    def helps(self, changes: Sequence[Change | Denial]) -> bool:
         """Returns whether the step is finite with changes."""
         return self.fitting_scale(changes) is not None
 
