@@ -21,6 +21,9 @@ class StepLog:
         counts: Knows the variable; None if nothing counts it.
         variables: Creates its variable.
         backend: Keras' backend.
+
+    Attributes:
+        remarks: What was changed just before a step, by the step; see `remark`.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class StepLog:
         self._steps = steps
         self._counts = counts
         self._read = backend.read
+        self.remarks: dict[int, str] = {}
         # Not part of the extra state: files do not need it.
         self._table = variables.add("recorded", -1, "float32", (rows, len(ROW)))
 
@@ -47,6 +51,11 @@ class StepLog:
         place = ops.reshape((self._steps.read() - 1) % self.rows, (1, 1))
         table = ops.scatter_update(self._read(self._table), place, ops.expand_dims(stacked, 0))
         self._table.assign(table)
+
+    def remark(self, text: str) -> None:
+        """Keeps, on the host, what was changed just before the next step. Reads from the device."""
+        step = self._steps.wait() + 1
+        self.remarks[step] = " ".join(filter(None, (self.remarks.get(step), text)))
 
     def since(self, step: int) -> tuple[int, list[tuple[int, float, int, int]]]:
         """Returns the number of steps so far, and (step, *row) of the steps after `step`.

@@ -195,6 +195,8 @@ def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
         scale=scale,
         notes=tuple(notes),
     )
+    if (log := optimizer._statistics.log) is not None:
+        log.remark(str(done))
     return Repairs((done,), None, as_float32_layers(model), denied_layers(model))
 
 

@@ -328,12 +328,17 @@ def test_before_a_monitor_that_would_stop():
     assert len(monitor.trace) == 12
 
 
-def test_the_page_of_a_run_names_what_was_repaired(tmp_path):
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_the_page_of_a_run_names_what_was_repaired(tmp_path, comes_first):
     model = compiled(sum_of_large(name="net"))
-    fitted(model, *ones(12), PrecisionRepair(skips=3), LossScaleMonitor(tmp_path))
+    repair, monitor = PrecisionRepair(skips=3), LossScaleMonitor(tmp_path)
+    fitted(model, *ones(12), *([repair, monitor] if comes_first else [monitor, repair]))
     run = RunFolder.read(tmp_path)
     assert run.run["repaired"] == ["large"]
-    assert "In float32 since a repair: large." in html_report(run)
+    page = html_report(run)
+    assert "In float32 since a repair: large." in page
+    assert run.trace.told_repairs() == [(4, str(repair.repairs.made[0]))]
+    assert "Repair at step 3: `large` now computes in float32" in page
 
 
 def test_a_step_of_torch_compile(quick_compile, compiled_once):
