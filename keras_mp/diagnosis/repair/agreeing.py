@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from keras_mp.backends.common.processes import gathered, process_count
@@ -30,16 +30,24 @@ def agreed(model: Any, search: Callable[[], Found | Verdict]) -> Found | Verdict
     if isinstance(mine, Verdict):
         plain = {"verdict": asdict(mine)}
     else:
-        plain = {"paths": [change.path for change in mine.changes], "scale": mine.scale}
+        dtypes = {change.path: change.dtype for change in mine.changes}
+        plain = {"dtypes": dtypes, "scale": mine.scale}
     every = [json.loads(text or "{}") for text in gathered(json.dumps(plain))]
     verdicts = [Verdict(**each["verdict"]) for each in every if "verdict" in each]
     for verdict in verdicts:
         if verdict.ends:
             return verdict
-    found = [each for each in every if "paths" in each]
+    found = [each for each in every if "dtypes" in each]
     if not found:
         return verdicts[0] if verdicts else Verdict("unsearched", "No process found anything.")
-    wanted = {path for each in found for path in each["paths"]}
-    changes = tuple(change for change in all_changes(model) if change.path in wanted)
+    wanted: dict[str, str] = {}
+    for each in found:
+        for path, dtype in each["dtypes"].items():
+            wanted[path] = "float32" if wanted.get(path, dtype) != dtype else dtype
+    changes = tuple(
+        replace(change, dtype=wanted[change.path])
+        for change in all_changes(model)
+        if change.path in wanted
+    )
     finding = mine.finding if isinstance(mine, Found) else None
     return Found(changes, min(each["scale"] for each in found), finding)

@@ -1,7 +1,7 @@
 """`PrecisionRepair`: watches the skipped steps of `fit`, and repairs the model when they go on."""
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -13,6 +13,7 @@ from keras_mp.diagnosis.repair.record import Repairs, Verdict
 from keras_mp.diagnosis.repair.repairing import (
     as_float32_layers,
     as_found,
+    as_rules,
     denied_layers,
     healthy_scale,
     optimizer_of,
@@ -71,6 +72,8 @@ class PrecisionRepair(keras.callbacks.Callback):
         max_repairs: How many repairs there may be in one `fit`.
         stop: Whether to stop the training where it cannot be repaired. False: it goes on skipping.
         all_float32: Whether, as the last resort, all layers may compute in float32.
+        remedy: "float32", or "bfloat16" for layers with which that is as good, as in
+            `keras_mp.repair`.
 
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
@@ -104,6 +107,7 @@ class PrecisionRepair(keras.callbacks.Callback):
         max_repairs: int = 8,
         stop: bool = True,
         all_float32: bool = False,
+        remedy: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
         for name, value in (("skips", skips), ("max_repairs", max_repairs)):
@@ -116,7 +120,8 @@ class PrecisionRepair(keras.callbacks.Callback):
         self.repairs = Repairs()
         self.stopped: str | None = None
         self._skips, self._min_scale, self._share = skips, min_loss_scale, skipped_share
-        self._max_repairs, self._stop, self._all_float32 = max_repairs, stop, all_float32
+        self._max_repairs, self._stop = max_repairs, stop
+        self._rules = as_rules(all_float32, remedy)
         self._batch = LastBatch()
         self._watch: SkipWatch | None = None
         self._has_begun = self._gave_up = self._is_waiting = False
@@ -221,7 +226,7 @@ class PrecisionRepair(keras.callbacks.Callback):
 
         def search() -> Found | Verdict:
             batch = keras.utils.unpack_x_y_sample_weight(data)
-            return searched(self.model, batch, self._healthy, tolerated, self._all_float32)
+            return searched(self.model, batch, self._healthy, tolerated, self._rules)
 
         found = agreed(self.model, search)
         done = as_found(self.model, found, self._skipped - self._skipped_at_repair)

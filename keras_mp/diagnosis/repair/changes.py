@@ -15,15 +15,17 @@ from keras_mp.optimizer.widened import float16_losses, narrow_inside
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """One thing that is to compute in float32.
+    """One thing that is to compute in float32, or in bfloat16.
 
     Attributes:
         path: Names from the model down to the layer, or the name of the loss.
         target: The layer, with all in it, or the loss.
+        dtype: "float32" or, of a layer, "bfloat16".
     """
 
     path: str
     target: Any
+    dtype: str = "float32"
 
     @property
     def is_layer(self) -> bool:
@@ -58,6 +60,9 @@ def all_changes(model: Any) -> list[Change | Denial]:
 def in_float32(changes: Iterable[Change | Denial]) -> Iterator[None]:
     """A scope in which changes hold."""
     some = list(changes)
-    objects = [o for change in some if isinstance(change, Change) for o in change.objects()]
-    with widened.in_float32(objects), denied(c for c in some if isinstance(c, Denial)):
+    with contextlib.ExitStack() as scopes:
+        for change in some:
+            if isinstance(change, Change):
+                scopes.enter_context(widened.in_float32(change.objects(), change.dtype))
+        scopes.enter_context(denied(each for each in some if isinstance(each, Denial)))
         yield

@@ -25,12 +25,13 @@ class Denial:
     Attributes:
         path: As `deny_layers` of `enable`.
         target: The rewritten model.
-        is_layer: True: it is no loss.
+        is_layer, dtype: As of a `Change`.
     """
 
     path: str
     target: Any
     is_layer: bool = True
+    dtype: str = "float32"
 
 
 def all_denials(model: Any) -> list[Denial]:

@@ -17,9 +17,11 @@ from keras_mp.scaling.scaler import DynamicLossScaler
 
 
 def make_changes(model: Any, changes: Iterable[Change | Denial]) -> None:
-    """Has layers and losses compute in float32 for good, and functions compiled anew."""
+    """Makes changes for good, and has functions compiled anew."""
     some = list(changes)
-    widen(o for change in some if isinstance(change, Change) for o in change.objects())
+    for change in some:
+        if isinstance(change, Change):
+            widen(change.objects(), change.dtype)
     if denied := [change.path for change in some if isinstance(change, Denial)]:
         deny(model, denied)
     compile_anew(model)

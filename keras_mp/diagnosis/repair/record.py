@@ -29,6 +29,7 @@ class Repair:
         scale_before: The loss scale then.
         scale: The loss scale since.
         notes: What else was done or is to be known.
+        bfloat16: Those of the layers that compute in bfloat16 instead.
     """
 
     layers: tuple[str, ...]
@@ -39,11 +40,18 @@ class Repair:
     scale_before: float
     scale: float
     notes: tuple[str, ...] = ()
+    bfloat16: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        names = [f"`{name}`" for name in (*self.layers, *self.losses)]
-        compute = "computes" if len(names) == 1 else "compute"
-        text = f"step {self.step}: {listed(names)} now {compute} in float32"
+        names = (*self.layers, *self.losses)
+        wide = [f"`{name}`" for name in names if name not in self.bfloat16]
+        some = [(wide, "float32"), ([f"`{name}`" for name in self.bfloat16], "bfloat16")]
+        told = [
+            f"{listed(each)} now {'computes' if len(each) == 1 else 'compute'} in {dtype}"
+            for each, dtype in some
+            if each
+        ]
+        text = f"step {self.step}: {', '.join(told)}"
         if self.finding is not None:
             text += f": {_why(self.finding)}"
         text += f". {pluralized(self.skipped, 'step')} {'was' if self.skipped == 1 else 'were'} "

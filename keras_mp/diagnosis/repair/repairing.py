@@ -1,7 +1,7 @@
 """`repair`: finds the smallest change that ends an overflow on a batch, and applies it for good."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -21,13 +21,19 @@ from keras_mp.diagnosis.repair.live import (
     restart_scale,
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
-from keras_mp.diagnosis.repair.search import Found, smallest_change
+from keras_mp.diagnosis.repair.search import Found, Rules, smallest_change
 from keras_mp.graph_rewrite.enabling import deny
 from keras_mp.graph_rewrite.rewritten import rewritten_in, state_of
 from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import compile_anew, note_widened, widen_as_noted, widened_paths
+from keras_mp.optimizer.widened import (
+    bfloat16_paths,
+    compile_anew,
+    note_widened,
+    widen_as_noted,
+    widened_paths,
+)
 
 
 def repair(
@@ -38,6 +44,7 @@ def repair(
     *,
     loss_scale: float | None = None,
     all_float32: bool = False,
+    remedy: Literal["float32", "bfloat16"] = "float32",
 ) -> Repairs:
     """Ends the overflow of a batch: the smallest part of the model that helps computes in float32.
 
@@ -64,6 +71,9 @@ def repair(
         loss_scale: That of a healthy training; None for the initial one of the optimizer, or that
             of now where it is higher.
         all_float32: Whether all layers may compute in float32, where nothing less helps.
+        remedy: With "bfloat16", which is as fast as float16, each of these layers computes in
+            bfloat16 if the loss of the batch stays within 1 % of that with float32; else, and under
+            the graph rewrite, in float32.
 
     Returns:
         `Repairs`: true where something was changed, each with its layers and a sentence. Else
@@ -71,7 +81,7 @@ def repair(
 
     Raises:
         TypeError: `model` is no `keras.Model`, or has another optimizer.
-        ValueError: It is not built or not compiled.
+        ValueError: It is not built or not compiled, or `remedy` is another name.
 
     >>> planted = keras.layers.Dense(
     ...     2, kernel_initializer="ones", dtype="mixed_float16", name="planted"
@@ -84,13 +94,21 @@ def repair(
     >>> bool(repair(model, np.ones((1, 4)), np.ones((1, 1))))
     False
     """
+    rules = as_rules(all_float32, remedy)
     check_model(model, compiled=True)
     optimizer = optimizer_of(model, "repair")
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
-    found = searched(model, batch, scale, SMALL_SCALE, all_float32)
+    found = searched(model, batch, scale, SMALL_SCALE, rules)
     return as_found(model, found, int(optimizer.skipped_steps))
+
+
+def as_rules(all_float32: bool, remedy: str) -> Rules:
+    """Returns what a repair may do; ValueError for an unknown remedy."""
+    if remedy not in ("float32", "bfloat16"):
+        raise ValueError(f"remedy must be 'float32' or 'bfloat16', but got {remedy!r}.")
+    return Rules(all_float32, remedy == "bfloat16")
 
 
 def optimizer_of(model: Any, who: str) -> LossScaleOptimizer:
@@ -122,7 +140,7 @@ def searched(
     batch: tuple[Any, Any, Any],
     scale: float,
     tolerated: float,
-    all_float32: bool,
+    rules: Rules,
 ) -> Found | Verdict:
     """Returns what to change, or why nothing helps; changes nothing.
 
@@ -133,15 +151,15 @@ def searched(
     with np.errstate(all="ignore"), without_optimization():
         try:
             dry_run = DryRun(model, *batch, loss_scale=scale)
-            return smallest_change(dry_run, scale, tolerated, all_float32)
+            return smallest_change(dry_run, scale, tolerated, rules)
         except Exception:
             if not has_own_step(model):
                 raise
-            return _searched_in_parts(model, batch[0], scale, tolerated, all_float32)
+            return _searched_in_parts(model, batch[0], scale, tolerated, rules)
 
 
 def _searched_in_parts(
-    model: Any, x: Any, scale: float, tolerated: float, all_float32: bool
+    model: Any, x: Any, scale: float, tolerated: float, rules: Rules
 ) -> Found | Verdict:
     run = []
     for path, inner in [(model.name, model), *layers_of(model)]:
@@ -149,7 +167,7 @@ def _searched_in_parts(
             continue
         try:
             dry_run = DryRun(inner, x, loss_scale=scale)
-            found = smallest_change(dry_run, scale, tolerated, all_float32)
+            found = smallest_change(dry_run, scale, tolerated, rules)
         except Exception:  # noqa: BLE001 - it takes other inputs
             continue
         run.append(path)
@@ -178,7 +196,8 @@ def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
     mended = mend_statistics(model)
     make_changes(model, found.changes)
     restart_scale(optimizer, scale)
-    note_widened(optimizer, [change.path for change in found.changes])
+    narrower = tuple(change.path for change in found.changes if change.dtype == "bfloat16")
+    note_widened(optimizer, [change.path for change in found.changes], narrower)
     notes = [found.note] if found.note else []
     if mended:
         notes.append(
@@ -194,6 +213,7 @@ def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
         scale_before=before,
         scale=scale,
         notes=tuple(notes),
+        bfloat16=narrower,
     )
     if (log := optimizer._statistics.log) is not None:
         log.remark(str(done))
@@ -216,7 +236,10 @@ def as_float32_layers(model: Any) -> Float32Layers | None:
     by_hand = [
         each for each in chosen if not all(map(layer_paths.has_path, layer_paths.inside(each)))
     ]
-    return layer_paths.float32_layers(model, chosen, by_hand=by_hand, optimizer=model.optimizer)
+    narrower = bfloat16_paths(model.optimizer)
+    return layer_paths.float32_layers(
+        model, chosen, by_hand=by_hand, optimizer=model.optimizer, bfloat16=narrower
+    )
 
 
 def repair_again(model: Any) -> tuple[str, ...]:

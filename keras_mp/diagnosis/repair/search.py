@@ -5,7 +5,7 @@ help, parts are left out of a model that is all float32, as long as it stays fin
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import keras
@@ -29,6 +29,7 @@ from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.rewritten import replaying_by, rewritten_in
 
 Unit = TypeVar("Unit")
+_AS_GOOD = 0.01  # of the loss with float32
 _FEW = 4  # layers of which all may be changed without being asked for
 
 
@@ -49,8 +50,21 @@ class Found:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a repair may do.
+
+    Attributes:
+        everything: Whether, as the last resort, all layers may be changed.
+        bfloat16: Whether layers may compute in bfloat16, where that is as good as float32.
+    """
+
+    everything: bool = False
+    bfloat16: bool = False
+
+
 def smallest_change(
-    dry_run: DryRun, scale: float, tolerated: float, everything: bool = False
+    dry_run: DryRun, scale: float, tolerated: float, rules: Rules
 ) -> Found | Verdict:
     """Returns what to have compute in float32 so that a step is finite, or why nothing helps.
 
@@ -58,7 +72,7 @@ def smallest_change(
         dry_run: The batch.
         scale: The loss scale of a healthy training.
         tolerated: The loss scale down to which nothing has to be changed.
-        everything: Whether, as the last resort, all layers may.
+        rules: What may be done.
     """
     if (bad := _bad_data(dry_run)) or (bad := _bad_weights(dry_run.model)):
         return bad
@@ -87,7 +101,7 @@ def smallest_change(
         targets = _suggested(analysis, dry_run)
         likely = [unit for unit in units if any(unit.target is each for each in targets)]
     chosen = least(likely, trials.helps) if trials.helps(likely) else least(units, trials.helps)
-    if len(chosen) == len(units) > _FEW and not everything:
+    if len(chosen) == len(units) > _FEW and not rules.everything:
         return Verdict(
             "parts",
             f"Only with all {len(units)} layers in float32 nothing overflows. "
@@ -95,7 +109,28 @@ def smallest_change(
         )
     found_scale = trials.fitting_scale(chosen)
     assert found_scale is not None
+    if rules.bfloat16:
+        chosen = _in_bfloat16(chosen, trials, found_scale)
     return Found(tuple(chosen), found_scale, first)
+
+
+def _in_bfloat16(
+    chosen: Sequence[Change | denials.Denial], trials: Trials, scale: float
+) -> list[Change | denials.Denial]:
+    """Returns changes with those layers in bfloat16 with which the loss stays as in float32."""
+    wanted = trials.loss(chosen, scale)
+    if wanted is None:
+        return list(chosen)
+    for i, change in enumerate(chosen):
+        if not isinstance(change, Change) or not change.is_layer:
+            continue
+        tried = [*chosen[:i], replace(change, dtype="bfloat16"), *chosen[i + 1 :]]
+        if trials.fitting_scale(tried) != scale:
+            continue
+        loss = trials.loss(tried, scale)
+        if loss is not None and abs(loss - wanted) <= _AS_GOOD * abs(wanted):
+            chosen = tried
+    return list(chosen)
 
 
 def _first(analysis: Analysis) -> Finding | None:

@@ -9,7 +9,7 @@ from keras_mp.diagnosis.dry_run.observers import changed_by, observed_by
 from keras_mp.diagnosis.dry_run.perturbing import Perturber
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import floats, is_finite
+from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.overflow_search.lost_constants import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
@@ -55,6 +55,17 @@ class Trials:
     def helps(self, changes: Sequence[Change | Denial]) -> bool:
         """Returns whether the step is finite with changes."""
         return self.fitting_scale(changes) is not None
+
+    def loss(self, changes: Sequence[Change | Denial], scale: float) -> float | None:
+        """Returns the loss of the batch with changes; None without one, or where it raises."""
+        dry_run = copy.copy(self.dry_run)
+        dry_run.loss_scale = scale
+        try:
+            with in_float32(changes), self._without_constants(), self._observed():
+                loss = dry_run.run().loss
+            return None if loss is None else float(as_numpy(loss))
+        except Exception:  # noqa: BLE001 - as of `fitting_scale`
+            return None
 
     def lose(self, constants: Sequence[LostConstant]) -> None:
         """Has trials compute without constants that the compiled step folds away."""

@@ -88,6 +88,16 @@ def test_compiling_again_keeps_what_was_denied():
     assert int(model.optimizer.skipped_steps) == 0
 
 
+def test_explain_marks_it():
+    model = compiled(sum_of_large(name="net"))
+    repair(model, *ones(2))
+    (found,) = (f for f in keras_mp.explain(model).findings if f.code == "repaired")
+    assert (found.path, found.remedy) == (
+        "large",
+        "pass deny_layers=('large',) to keras_mp.graph_rewrite.enable",
+    )
+
+
 def test_no_more_layers_than_needed():
     inputs = keras.Input((4,))
     large = keras.initializers.Constant(4e4)
