@@ -35,6 +35,8 @@ from keras_mp.optimizer.widened import (
     widened_paths,
 )
 
+_GROWTH = 65536.0
+
 
 def repair(
     model: Any,
@@ -54,6 +56,10 @@ def repair(
     scale returns to `loss_scale`, or as high as the batch allows. Weights, slots, averages and
     counters stay. Moving statistics of BatchNormalization that skipped steps left at inf or nan
     begin anew; `keras_mp.protect_state` keeps them from that.
+
+    Where nothing overflows, it repairs layers whose gradients are all 0 in float16, and not in
+    float32, at the highest loss scale that fits the batch: up to `max_scale` of the optimizer, or
+    65536 times that of a healthy training.
 
     A layer stands for all in it, and for the outermost layer of a library that it is in, such as
     MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`. In a model
@@ -100,6 +106,8 @@ def repair(
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
+    highest = optimizer._settings.max_scale or scale * _GROWTH
+    rules = replace(rules, highest_scale=highest if optimizer.dynamic else scale)
     found = searched(model, batch, scale, SMALL_SCALE, rules)
     return as_found(model, found, int(optimizer.skipped_steps))
 

@@ -57,10 +57,13 @@ class Rules:
     Attributes:
         everything: Whether, as the last resort, all layers may be changed.
         bfloat16: Whether layers may compute in bfloat16, where that is as good as float32.
+        highest_scale: The loss scale that training may come to, where layers may be changed whose
+            gradients are 0 even then; 0 where these are not looked for.
     """
 
     everything: bool = False
     bfloat16: bool = False
+    highest_scale: float = 0.0
 
 
 def smallest_change(
@@ -89,6 +92,8 @@ def smallest_change(
             lost = {c: None for record in analysis.records for c in folded_away(record)}
             trials.lose(tuple(lost))
     if (fits := trials.fitting_scale((), tolerated)) is not None:
+        if rules.highest_scale and (underflow := _underflow(trials, fits, rules)):
+            return underflow
         return Verdict(
             "nothing", f"Nothing overflows on this batch at a loss scale of {fits:.10g}."
         )
@@ -112,6 +117,33 @@ def smallest_change(
     if rules.bfloat16:
         chosen = _in_bfloat16(chosen, trials, found_scale)
     return Found(tuple(chosen), found_scale, first)
+
+
+def _underflow(trials: Trials, fits: float, rules: Rules) -> Found | None:
+    """Returns what to change so that no layer has only zeros for gradients; None for nothing."""
+    model = trials.dry_run.model
+    scale = trials.highest_scale(fits, rules.highest_scale)
+    zero = trials.without_gradient((), scale)
+    units = [unit for unit in all_changes(model) if zero]
+    if not units or not trials.helps(units):
+        return None
+    lost = zero - trials.without_gradient(units, scale)
+
+    def helps(some: Sequence[Change | denials.Denial]) -> bool:
+        if trials.fitting_scale(some, fits) is None:
+            return False
+        return not lost & trials.without_gradient(some, scale)
+
+    if not lost or not helps(units):
+        return None
+    chosen = least(units, helps)
+    if len(chosen) == len(units) > _FEW and not rules.everything:
+        return None
+    note = (
+        f"In float16 all gradients of {listed(sorted(lost))} were 0 at a loss scale of "
+        f"{scale:.10g}, the highest that fits."
+    )
+    return Found(tuple(chosen), fits, None, note)
 
 
 def _in_bfloat16(

@@ -3,8 +3,13 @@
 import contextlib
 import copy
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.calls import Call
+from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import changed_by, observed_by
 from keras_mp.diagnosis.dry_run.perturbing import Perturber
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
@@ -67,6 +72,33 @@ class Trials:
         except Exception:  # noqa: BLE001 - as of `fitting_scale`
             return None
 
+    def without_gradient(self, changes: Sequence[Change | Denial], scale: float) -> set[str]:
+        """Returns the paths of layers whose gradients, of all their weights, are 0."""
+        with in_float32(changes), self._without_constants():
+            programs = StepPrograms(self.dry_run.model, with_ops=bool(self._folded))
+            _, gradients = self._step(programs, scale)
+        known = {
+            id(weight): None if gradient is None else bool(np.any(as_numpy(gradient)))
+            for weight, gradient in zip(
+                self.dry_run.model.trainable_variables, gradients or (), strict=bool(gradients)
+            )
+        }
+        found = set()
+        for path, layer in layers_of(self.dry_run.model):
+            own = [known.get(id(v)) for v in keras_hooks.own_weights(layer)]
+            own = [each for each in own if each is not None]
+            if own and not any(own):
+                found.add(path)
+        return found
+
+    def highest_scale(self, scale: float, most: float) -> float:
+        """Returns the highest scale by doubling, up to `most`, at which the step is finite."""
+        programs = StepPrograms(self.dry_run.model, with_ops=bool(self._folded))
+        with self._without_constants():
+            while 2 * scale <= most and self._is_finite(programs, 2 * scale):
+                scale *= 2
+        return scale
+
     def lose(self, constants: Sequence[LostConstant]) -> None:
         """Has trials compute without constants that the compiled step folds away."""
         self._folded = tuple(constants)
@@ -86,6 +118,15 @@ class Trials:
         return lowest
 
     def _is_finite(self, programs: StepPrograms, scale: float) -> bool:
+        out, gradients = self._step(programs, scale)
+        if not _all_finite(out) or gradients is None:
+            return _all_finite(out)
+        return all(each is None or is_finite(each) is not False for each in gradients)
+
+    def _step(
+        self, programs: StepPrograms, scale: float
+    ) -> tuple[ForwardPass, Sequence[Any] | None]:
+        """Returns the forward pass and the gradients; None where the first is not finite."""
         dry_run = copy.copy(self.dry_run)
         dry_run.loss_scale = scale
         weights = list(dry_run.model.trainable_variables)
@@ -95,15 +136,11 @@ class Trials:
                 out = dry_run.run()
         else:
             out = program.out
-        if out.scaled_loss is None:
-            return _all_finite(out)
-        if not _all_finite(out):
-            return False
+        if out.scaled_loss is None or not _all_finite(out):
+            return out, None
         if program is not None:
-            gradients = [program.of_variable.get(id(weight)) for weight in weights]
-        else:
-            gradients = dry_run.gradients(weights, [], self._observed())
-        return all(each is None or is_finite(each) is not False for each in gradients)
+            return out, [program.of_variable.get(id(weight)) for weight in weights]
+        return out, dry_run.gradients(weights, [], self._observed())
 
     def _observed(self) -> contextlib.AbstractContextManager[None]:
         if not self._folded:
