@@ -267,7 +267,7 @@ PRIVATE_NAMES = (
         "Variable._value",
         "what a variable holds, past scopes and casts; holds float32 for a step of 16-bit weights",
         "as if it held nothing",
-        ("holding", "shard_like", "stored"),
+        ("holding", "shard_like", "stored", "with_values"),
     ),
     PrivateName(
         "Variable._dtype",

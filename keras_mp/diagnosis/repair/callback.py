@@ -6,7 +6,6 @@ from typing import Any, Literal
 import keras
 
 from keras_mp.backends.common.batches import LastBatch
-from keras_mp.backends.common.processes import process_count
 from keras_mp.diagnosis.repair.agreeing import agreed
 from keras_mp.diagnosis.repair.live import forget_streak
 from keras_mp.diagnosis.repair.record import Repairs, Verdict
@@ -78,7 +77,7 @@ class PrecisionRepair(keras.callbacks.Callback):
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
         ValueError: A number is out of its range; at the start of `fit`, if the optimizer skips
-            nothing (`skip_nonfinite=False`), or there are several processes on JAX.
+            nothing (`skip_nonfinite=False`).
 
     Attributes:
         repairs: The `Repairs` so far.
@@ -138,12 +137,6 @@ class PrecisionRepair(keras.callbacks.Callback):
             raise ValueError(
                 "PrecisionRepair has nothing to watch: the optimizer was made with "
                 "skip_nonfinite=False, and checks no gradient."
-            )
-        if keras.backend.backend() == "jax" and process_count() > 1:
-            raise ValueError(
-                "PrecisionRepair needs one process on JAX: no process has a batch of several. Run "
-                "keras_mp.repair(model, x, y) in one process, and paste its `code()` before the "
-                "model is made."
             )
         self._optimizer = optimizer
         self._has_begun = self._gave_up = self._is_waiting = False
@@ -224,11 +217,11 @@ class PrecisionRepair(keras.callbacks.Callback):
         assert self._watch is not None
         tolerated = self._watch.tolerated
 
-        def search() -> Found | Verdict:
-            batch = keras.utils.unpack_x_y_sample_weight(data)
+        def search(batch: Any) -> Found | Verdict:
+            batch = keras.utils.unpack_x_y_sample_weight(batch)
             return searched(self.model, batch, self._healthy, tolerated, self._rules)
 
-        found = agreed(self.model, search)
+        found = agreed(self.model, search, data)
         done = as_found(self.model, found, self._skipped - self._skipped_at_repair)
         self.repairs = self.repairs.plus(done)
         if done:

@@ -65,7 +65,7 @@ def overflows(dry_run: DryRun) -> list[Finding]:
     class Watching(Replay):
         def __init__(self, plan: Plan, dtype: str) -> None:
             super().__init__(plan, dtype)
-            self._path = plan.path
+            self._here, self._wanted = plan.path, dtype
 
         def __call__(
             self,
@@ -78,15 +78,15 @@ def overflows(dry_run: DryRun) -> list[Finding]:
             given = [x for x in tensors(args, kwargs) if is_finite(x) is False]
             bad = [x for x in floats(result) if is_finite(x) is False]
             if bad and not given:
-                layer = layer_of(self._path)
+                layer = layer_of(self._here)
                 with hooks.dispatching(None), np.errstate(all="ignore"):
                     wide = floats(original(*args, **kwargs))
                 sizes = [np.abs(as_numpy(x)) for x in wide]
                 largest = max((float(np.nanmax(x)) for x in sizes if x.size), default=None)
-                whole = layer if self._plan.path == model.name else f"{self._plan.path}/{layer}"
+                whole = layer if self._here == model.name else f"{self._here}/{layer}"
                 found.append(
                     Finding(
-                        "forward", layer, classes.get(whole, ""), name, "output", self._dtype,
+                        "forward", layer, classes.get(whole, ""), name, "output", self._wanted,
                         kind_of(bad[0]), largest,
                     )
                 )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_mp.backends.common.compiling import without_optimization
 from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.backends.common.processes import process_count
 from keras_mp.batches import one_batch
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.checks import check_model, current_scale
@@ -15,6 +16,7 @@ from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
+from keras_mp.diagnosis.repair.agreeing import agreed
 from keras_mp.diagnosis.repair.live import (
     make_changes,
     mend_statistics,
@@ -67,7 +69,7 @@ def repair(
 
     For a loop of your own, after many skipped steps; in `fit` there is `keras_mp.PrecisionRepair`.
     A step that you have compiled yourself you compile again after a repair. Of several processes
-    each repairs what its own batch needs: give all the same.
+    each has to call it, with a batch of its own: all repair what one of them needs.
 
     Args:
         model: A built `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer`.
@@ -108,7 +110,11 @@ def repair(
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
     highest = optimizer._settings.max_scale or scale * _GROWTH
     rules = replace(rules, highest_scale=highest if optimizer.dynamic else scale)
-    found = searched(model, batch, scale, SMALL_SCALE, rules)
+
+    def search(own: tuple[Any, Any, Any]) -> Found | Verdict:
+        return searched(model, own, scale, SMALL_SCALE, rules)
+
+    found = search(batch) if process_count() == 1 else agreed(model, search, batch)
     return as_found(model, found, int(optimizer.skipped_steps))
 
 
