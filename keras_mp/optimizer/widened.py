@@ -142,21 +142,21 @@ def _set(each: Any, attributes: Mapping[str, Any]) -> None:
         object.__setattr__(each, name, value)
 
 
-def widen_as_noted(model: Model) -> tuple[str, ...]:
-    """Repairs a model as the restored state of its optimizer says that it was.
+def widen_as_noted(model: Model, optimizer: Any) -> tuple[str, ...]:
+    """Repairs a model as the restored state of an optimizer says that it was.
 
     Functions that were compiled are to be compiled anew.
 
     Returns:
         The paths of what was changed.
     """
-    wanted = set(widened_paths(model.optimizer))
+    wanted = set(widened_paths(optimizer))
     if not wanted:
         return ()
     found = {path: narrow_inside(layer) for path, layer in _by_path(model, "") if path in wanted}
     found |= {loss.name: [loss] for loss in float16_losses(model) if loss.name in wanted}
     found = {path: objects for path, objects in found.items() if objects}
-    narrower = set(bfloat16_paths(model.optimizer))
+    narrower = set(bfloat16_paths(optimizer))
     for path, objects in found.items():
         widen(objects, "bfloat16" if path in narrower else "float32")
     return tuple(found)

@@ -24,9 +24,9 @@ from keras_mp.diagnosis.repair.live import (
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
 from keras_mp.diagnosis.repair.search import Found, Rules, smallest_change
+from keras_mp.graph_rewrite import submodels
 from keras_mp.graph_rewrite.enabling import deny
 from keras_mp.graph_rewrite.rewritten import rewritten_in, state_of
-from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import (
@@ -104,7 +104,7 @@ def repair(
     """
     rules = as_rules(all_float32, remedy)
     check_model(model, compiled=True)
-    optimizer = optimizer_of(model, "repair")
+    optimizer = optimizers_of(model, "repair")[0]
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
@@ -115,7 +115,7 @@ def repair(
         return searched(model, own, scale, SMALL_SCALE, rules)
 
     found = search(batch) if process_count() == 1 else agreed(model, search, batch)
-    return as_found(model, found, int(optimizer.skipped_steps))
+    return as_found(model, found, int(optimizer.skipped_steps), optimizer)
 
 
 def as_rules(all_float32: bool, remedy: str) -> Rules:
@@ -125,15 +125,30 @@ def as_rules(all_float32: bool, remedy: str) -> Rules:
     return Rules(all_float32, remedy == "bfloat16")
 
 
-def optimizer_of(model: Any, who: str) -> LossScaleOptimizer:
-    """Returns the optimizer of a compiled model; TypeError where it is another one."""
-    optimizer = model.optimizer
-    if not isinstance(optimizer, LossScaleOptimizer):
+def optimizers_of(model: Any, who: str) -> list[LossScaleOptimizer]:
+    """Returns the optimizers that scale the loss: that of `compile`, then those of a `train_step`.
+
+    Raises:
+        TypeError: There is none.
+    """
+    found = _optimizers_in(model)
+    if not found:
         raise TypeError(
             f"{who} needs a model compiled with keras_mp.LossScaleOptimizer, but the optimizer is "
-            f"{unwrapped(optimizer)}."
+            f"{unwrapped(model.optimizer)}."
         )
-    return optimizer
+    return found
+
+
+def _optimizers_in(model: Any) -> list[LossScaleOptimizer]:
+    held = submodels.optimizers(model).values() if submodels.has_own_step(model) else ()
+    every = {id(each): each for each in (model.optimizer, *held)}
+    return [each for each in every.values() if isinstance(each, LossScaleOptimizer)]
+
+
+def _widened_paths(model: Any) -> list[str]:
+    every = (path for each in _optimizers_in(model) for path in widened_paths(each))
+    return list(dict.fromkeys(every))
 
 
 def healthy_scale(optimizer: LossScaleOptimizer) -> float:
@@ -142,11 +157,13 @@ def healthy_scale(optimizer: LossScaleOptimizer) -> float:
     return max(now, optimizer.initial_scale) if optimizer.dynamic else now
 
 
-def as_found(model: Any, found: Found | Verdict, skipped: int) -> Repairs:
-    """Makes the change that was found, if there is one."""
+def as_found(
+    model: Any, found: Found | Verdict, skipped: int, optimizer: LossScaleOptimizer
+) -> Repairs:
+    """Makes the change that was found, if there is one, for the optimizer that skips steps."""
     if isinstance(found, Verdict):
         return Repairs(verdict=found)
-    return carried_out(model, found, skipped)
+    return carried_out(model, found, skipped, optimizer)
 
 
 def searched(
@@ -167,7 +184,7 @@ def searched(
             dry_run = DryRun(model, *batch, loss_scale=scale)
             return smallest_change(dry_run, scale, tolerated, rules)
         except Exception:
-            if not has_own_step(model):
+            if not submodels.has_own_step(model):
                 raise
             return _searched_in_parts(model, batch[0], scale, tolerated, rules)
 
@@ -202,9 +219,8 @@ def _searched_in_parts(
     )
 
 
-def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
+def carried_out(model: Any, found: Found, skipped: int, optimizer: LossScaleOptimizer) -> Repairs:
     """Makes a change that was found."""
-    optimizer = model.optimizer
     before = current_scale(optimizer)
     scale = found.scale if optimizer.dynamic else before
     mended = mend_statistics(model)
@@ -243,14 +259,14 @@ def denied_layers(model: Any) -> tuple[str, ...]:
 
 def as_float32_layers(model: Any) -> Float32Layers | None:
     """Returns all layers of a model that were repaired, as a map to paste; None without any."""
-    paths = set(widened_paths(model.optimizer))
+    paths = set(_widened_paths(model))
     chosen = [part.whole for part in layer_paths.parts(model) if part.whole_path in paths]
     if not chosen:
         return None
     by_hand = [
         each for each in chosen if not all(map(layer_paths.has_path, layer_paths.inside(each)))
     ]
-    narrower = bfloat16_paths(model.optimizer)
+    narrower = [path for each in _optimizers_in(model) for path in bfloat16_paths(each)]
     return layer_paths.float32_layers(
         model, chosen, by_hand=by_hand, optimizer=model.optimizer, bfloat16=narrower
     )
@@ -258,10 +274,10 @@ def as_float32_layers(model: Any) -> Float32Layers | None:
 
 def repair_again(model: Any) -> tuple[str, ...]:
     """Repairs a model as the restored state of its optimizer says; returns what was changed."""
-    paths = widen_as_noted(model)
+    paths = tuple(path for each in _optimizers_in(model) for path in widen_as_noted(model, each))
     if rewritten_in(model):
         known = denied_layers(model)
-        denied = [path for path in widened_paths(model.optimizer) if path not in known]
+        denied = [path for path in _widened_paths(model) if path not in known]
         deny(model, denied)
         paths = (*paths, *denied)
     if paths:
