@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import keras_mp
 from keras_mp.files.stores.scratch import Scratch, parsed_size
@@ -29,6 +29,7 @@ PATHS = (
     *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),
     *("data", "scratch"),
 )
+Value = TypeVar("Value")
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
@@ -352,11 +353,16 @@ def scratch_of(arguments: argparse.Namespace) -> Scratch:
     return Scratch(None if folder is None else local_of(folder), arguments.scratch_size)
 
 
-def _size(text: str) -> int:
+def _read_by(read: Callable[[str], Value], text: str) -> Value:
+    """Returns what `read` makes of a text; of a ValueError, the parser says what it says."""
     try:
-        return parsed_size(text)
+        return read(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _size(text: str) -> int:
+    return _read_by(parsed_size, text)
 
 
 def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -427,20 +433,14 @@ def _seconds(text: str) -> float:
 def _tf_version(text: str) -> str:
     from keras_mp.compat.configs.versions import parse_version  # late, as the help needs none of it
 
-    try:
-        parse_version(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    _read_by(parse_version, text)
     return text
 
 
 def _shard_size(text: str) -> int:
     from keras_mp.migration import shards
 
-    try:
-        return shards.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _read_by(shards.size, text)
 
 
 def _rules(text: str) -> list[str]:

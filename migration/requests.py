@@ -157,6 +157,13 @@ class Outcome:
     trace: str = ""
     options: dict[str, Any] | None = None
 
+    @classmethod
+    def of_storage(cls, path: str, kind: Kind | None, error: OSError) -> "Outcome":
+        """Returns that of an artefact that could not be read, or its output written."""
+        return cls(
+            path, "failed", kind, why=f"{error.filename}: {error.strerror}", reason="storage"
+        )
+
     @property
     def ok(self) -> bool:
         """Whether nothing went wrong."""

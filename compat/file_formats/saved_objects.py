@@ -108,13 +108,8 @@ def operations(folder: str | Path) -> set[tuple[str, str]]:
 
 
 def _name_and_kind(node: memoryview) -> tuple[str, str]:
-    name = kind = ""
-    for number, value in wire.fields(node):
-        if number == 1:
-            name = wire.text(value)
-        elif number == 2:
-            kind = wire.text(value)
-    return name, kind
+    texts = wire.single(node, {1: wire.text, 2: wire.text})
+    return texts.get(1, ""), texts.get(2, "")
 
 
 def _objects(message: memoryview) -> _Objects:

@@ -101,7 +101,7 @@ class Optimizer:
 
 @dataclass(slots=True)
 class Inspection(Saved):
-    """What is inside an artefact.
+    """The contents of an artefact.
 
     Attributes:
         path: What was asked for.

@@ -5,7 +5,6 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.inspecting import checkpoint, configs
-from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 
 _NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
@@ -64,8 +63,7 @@ def _read_metadata(found: Inspection, said: saved_models.SavedModel) -> Optimize
         return None
     model = metadata.get("model_config")
     model = model if isinstance(model, dict) else metadata
-    found.model, found.policies = configs.model_of(model), configs.policies_of(model)
-    found.computed = computed_of(model)
+    configs.describe_model(found, model)
     training = metadata.get("training_config")
     config = training.get("optimizer_config") if isinstance(training, dict) else None
     return configs.optimizer_of(config)

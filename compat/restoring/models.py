@@ -176,7 +176,7 @@ def load_weights(
     model_path: str | None = None,
     optimizer_path: str | None = None,
 ) -> RestoreReport:
-    """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
+    """Restores a weights file of TF 1.15 to 2.15, with optimizer state: all of it, or nothing.
 
     Args:
         path: `weights.h5`, classic or of TF 2.12 and later, `model.h5`, `.keras`, a SavedModel, or
@@ -275,24 +275,21 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
         version = root.text("keras_version")
         if keras1.is_version(version):
             raise Unreadable(file, "", keras1.WAY)
-        text = root.text("model_config")
+        texts = {where: root.text(where) for where in ("model_config", "training_config")}
+        held = {
+            where: building.json_object(said, file, where)
+            for where, said in texts.items()
+            if said is not None
+        }
         if building.is_keras_3(version):
-            texts = {where: root.text(where) for where in ("model_config", "training_config")}
-            held = {
-                where: building.json_object(said, file, where)
-                for where, said in texts.items()
-                if said is not None
-            }
-            for where, config in held.items():
-                claims.refuse(file, where, config)
+            for where, one in held.items():
+                claims.refuse(file, where, one)
             root.check_all()
             return _of_keras_3(file, "h5", str(version), options, held)
-        if text is None:
+        config, training = held.get("model_config"), held.get("training_config")
+        if config is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
             raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
-        config = building.json_object(text, file, "model_config")
-        text = root.text("training_config")
-        training = None if text is None else building.json_object(text, file, "training_config")
         with late_values.scope_for((config, training), options.custom_objects):
             made = _ModelBuilder(file, options, version, training)
             made.build(config)

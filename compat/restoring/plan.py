@@ -24,7 +24,7 @@ _SMALL, _KEPT = 1 << 16, 1 << 24  # bytes
 
 
 class RestoreError(ValueError):
-    """What a file holds does not fit the model or the optimizer. Nothing was changed.
+    """A file does not fit the model or the optimizer. Nothing was changed.
 
     Attributes:
         unused: Keys of the file that nothing took.
@@ -209,7 +209,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport(Saved):
-    """What `load_model`, `load_weights` and `restore` gave to a model, and what they could not.
+    """What `load_model`, `load_weights` and `restore` restored, and what not.
 
     Attributes:
         file: From where.

@@ -9,6 +9,5 @@
 | batched     | gradients divided a few at a time, so that they stay in the cache |
 | fused       | fused kernels |
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
-| memory      | whether tensors share memory |
 | traced      | records the ops of a loop's step |
 """

@@ -11,7 +11,7 @@ from keras_mp.backends.common.processes import (
     own_part,
     process_count,
 )
-from keras_mp.diagnosis.overflow_search.finding import Finding
+from keras_mp.diagnosis.overflow_search.report import Finding
 from keras_mp.diagnosis.repair.changes import all_changes
 from keras_mp.diagnosis.repair.record import Verdict
 from keras_mp.diagnosis.repair.search import Found

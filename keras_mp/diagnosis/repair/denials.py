@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of
-from keras_mp.diagnosis.overflow_search.finding import Finding
+from keras_mp.diagnosis.overflow_search.report import Finding
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.decisions import MODEL
 from keras_mp.graph_rewrite.recording import layer_of

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from keras_mp.backends import keras_hooks
-from keras_mp.diagnosis.dry_run.calls import Call
-from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.observers import changed_by, observed_by
-from keras_mp.diagnosis.dry_run.perturbing import Perturber
+from keras_mp.backends.keras_hooks import layers_of
+from keras_mp.diagnosis.dry_run.observers import Call, changed_by, observed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite
+from keras_mp.diagnosis.dry_run.tensors import Perturber, as_numpy, floats, is_finite
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
-from keras_mp.diagnosis.overflow_search.lost_constants import LostConstant
+from keras_mp.diagnosis.overflow_search.undefined import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
 from keras_mp.diagnosis.repair.denials import Denial
 

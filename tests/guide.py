@@ -1,6 +1,6 @@
 """The tables of `migration/README.md` and `docs/how-to/keras-3.md`, made from the rules themselves.
 
-`python -m keras_mp.migration.rules.guide` writes them.
+`python -m tests.guide` writes them.
 """
 
 import re
@@ -11,7 +11,9 @@ from keras_mp.migration.code.rewriting import rewrite
 from keras_mp.migration.rules import RULES
 from keras_mp.migration.to_backend.uses import PAGE
 
-BEGIN, END = "<!-- made by keras_mp.migration.rules.guide -->\n", "<!-- end -->\n"
+ROOT = Path(__file__).resolve().parents[1]
+GUIDE, KERAS_3 = ROOT / "migration" / "README.md", ROOT / "docs" / "how-to" / "keras-3.md"
+BEGIN, END = "<!-- made by tests.guide -->\n", "<!-- end -->\n"
 
 # How each name is used; {} is the name.
 _USES = {
@@ -124,12 +126,9 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Writes the tables into the guide, and the page about Keras 3 where it is."""
-    path = Path(__file__).resolve().parents[1] / "README.md"
-    path.write_text(guide(path.read_text(encoding="utf-8")), encoding="utf-8")
-    of_keras_3 = path.parents[1] / "docs" / "how-to" / "keras-3.md"
-    if of_keras_3.is_file():
-        of_keras_3.write_text(page(of_keras_3.read_text(encoding="utf-8")), encoding="utf-8")
+    """Writes the tables into the guide, and into the page about Keras 3."""
+    for path, made in ((GUIDE, guide), (KERAS_3, page)):
+        path.write_text(made(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
