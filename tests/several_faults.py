@@ -5,12 +5,16 @@ JAX has no attention in float16 on a CPU but that with dropout.
 
 import keras
 import numpy as np
-from keras import layers
+from keras import layers, ops
 
 from tests.sick_models import (
+    Cosine,
+    Exponential,
     L2Norm,
     LogLoss,
     Masked,
+    Rate,
+    SmoothedLog,
     Statistics,
     SumPooling,
     head,
@@ -21,6 +25,16 @@ from tests.sick_models import (
 
 def large(value):
     return keras.initializers.Constant(value)
+
+
+def spread(size):
+    """Returns an initializer: numbers from half a size to one and a half."""
+
+    def start(shape, dtype=None):
+        numbers = np.linspace(0.5, 1.5, int(np.prod(shape))).reshape(shape)
+        return ops.convert_to_tensor(size * numbers, dtype)
+
+    return start
 
 
 def norm_and_log():
@@ -38,8 +52,7 @@ def pooled_images():
     """A sum over a picture, then statistics of large values."""
     x = np.abs(normal(4, 16, 16, 2)) * 600
     inputs = keras.Input((16, 16, 2))
-    start = keras.initializers.RandomUniform(0.5, 1.5, seed=1)
-    h = layers.Conv2D(4, 1, kernel_initializer=start, name="conv")(inputs)
+    h = layers.Conv2D(4, 1, kernel_initializer=spread(1.0), name="conv")(inputs)
     h = SumPooling(name="pool")(h)
     h = Statistics(name="statistics")(h)
     out = layers.Dense(1, kernel_initializer=large(1e-6), dtype="float32", name="head")
@@ -62,7 +75,7 @@ class Block(layers.Layer):
 
     def __init__(self, width, size=None, **kwargs):
         super().__init__(**kwargs)
-        start = {} if size is None else {"kernel_initializer": large(size)}
+        start = {} if size is None else {"kernel_initializer": spread(size)}
         self.attend = layers.MultiHeadAttention(2, width // 2, dropout=0.1, name="attend")
         self.norm = layers.LayerNormalization(name="norm")
         self.up = layers.Dense(2 * width, activation="relu", name="up")
@@ -111,7 +124,7 @@ def u_net():
     inputs = keras.Input((8, 8, 1))
     down = layers.Conv2D(4, 3, padding="same", activation="relu", name="down")(inputs)
     h = layers.MaxPooling2D(name="half")(down)
-    h = layers.Conv2D(4, 1, kernel_initializer=large(4e4), name="scaled")(h)
+    h = layers.Conv2D(4, 1, kernel_initializer=spread(4e4), name="scaled")(h)
     h = layers.LayerNormalization(name="norm")(h)
     h = layers.UpSampling2D(name="twice")(h)
     h = layers.Concatenate(name="join")([down, h])
@@ -131,13 +144,52 @@ def discriminator():
     return keras.Model(inputs, h, name="critic"), "mae", x, np.ones((8, 1), "float32")
 
 
-# What it is -> how to make it, and how many layers and losses need float32, at least and at most.
+def recurrent_encoder():
+    """A recurrence that grows five times a step, then a mask of -1e9."""
+    x = np.abs(normal(4, 8, 4)) + 1
+    inputs = keras.Input((8, 4))
+    h = layers.SimpleRNN(
+        4, activation="relu", recurrent_initializer=keras.initializers.Identity(5.0),
+        kernel_initializer="ones", name="rnn",
+    )(inputs)  # fmt: skip
+    h = layers.LayerNormalization(name="norm")(h)
+    h = Masked(name="masked")(layers.Dense(4, name="scores")(h))
+    return keras.Model(inputs, head()(h), name="net"), "mse", x, mean_of(x)
+
+
+def counts():
+    """Inputs beyond float16, and a head that predicts counts by exp."""
+    x = np.abs(normal(8, 4)) * 1e5 + 1e5
+    inputs = keras.Input((4,))
+    h = Rate(name="rate")(inputs)
+    h = layers.Dense(1, bias_initializer=large(12.0), name="logarithm")(h)
+    h = Exponential(name="count")(h)
+    return keras.Model(inputs, h, name="net"), "mae", x, np.full((8, 1), 1.7e5, "float32")
+
+
+def pairs():
+    """The cosine of vectors that may be 0, and a loss in float16 of what is nearly certain."""
+    x = normal(8, 4)
+    x[::3] = 0
+    inputs = keras.Input((4,))
+    sides = [layers.Dense(4, use_bias=False, name=name)(inputs) for name in ("a", "b")]
+    h = Cosine(1e-8, name="cosine")(sides)
+    start = {"kernel_initializer": "zeros", "bias_initializer": large(9.0)}
+    p = layers.Dense(1, activation="sigmoid", **start, name="prob")(h)
+    y = np.ones((8, 1), "float32")
+    return keras.Model(inputs, p, name="net"), SmoothedLog(dtype="float16", name="smoothed"), x, y
+
+
+# What it is -> how to make it.
 FAULTY = {
-    "norm and log": (norm_and_log, 2, 4),
-    "pooled images": (pooled_images, 2, 3),
-    "masked attention": (masked_attention, 1, 3),
-    "vision transformer": (vision_transformer, 1, 3),
-    "language model": (language_model, 1, 2),
-    "U-Net": (u_net, 1, 3),
-    "discriminator": (discriminator, 1, 2),
+    "norm and log": norm_and_log,
+    "pooled images": pooled_images,
+    "masked attention": masked_attention,
+    "vision transformer": vision_transformer,
+    "language model": language_model,
+    "U-Net": u_net,
+    "discriminator": discriminator,
+    "recurrent encoder": recurrent_encoder,
+    "counts": counts,
+    "pairs": pairs,
 }

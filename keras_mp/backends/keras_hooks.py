@@ -458,6 +458,15 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def with_values(values: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+    """A scope in which variables hold other values of their dtype, on other devices."""
+    with contextlib.ExitStack() as scopes:
+        for variable, value in values:
+            scopes.enter_context(replaced([variable], "_value", value))
+        yield
+
+
 def share_weights(model: Any, other: Any) -> None:
     """Has the layers of a model hold the weights of another model in place of their own.
 

@@ -23,6 +23,7 @@ class Float32Layers:
         counted: A name among the keys that Keras has counted up, such as "dense_2", or None.
         unscaled: Whether the optimizer is none of `keras_mp`, so that nothing would scale the loss:
             `compile` of Keras wraps no optimizer where the policy is a map.
+        bfloat16: Those of `layers` and `by_hand` that are to compute in bfloat16 instead.
     """
 
     default: str
@@ -32,6 +33,7 @@ class Float32Layers:
     is_global: bool = True
     counted: str | None = None
     unscaled: bool = False
+    bfloat16: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.by_hand)
@@ -39,7 +41,7 @@ class Float32Layers:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "Float32Layers":
         """Returns that of which `to_dict` returned `plain`."""
-        lists = {key: tuple(plain.get(key, ())) for key in ("layers", "by_hand")}
+        lists = {key: tuple(plain.get(key, ())) for key in ("layers", "by_hand", "bfloat16")}
         policies = tuple(plain.get("policies", {}).items())
         return cls(**{**plain, **lists, "policies": policies})
 
@@ -52,7 +54,9 @@ class Float32Layers:
             and "default" in value
             and set(value) <= names
             and isinstance(value.get("policies", {}), Mapping)
-            and all(isinstance(value.get(key, []), list) for key in ("layers", "by_hand"))
+            and all(
+                isinstance(value.get(key, []), list) for key in ("layers", "by_hand", "bfloat16")
+            )
         )
 
     def policy_map(self) -> Any:
@@ -105,17 +109,23 @@ class Float32Layers:
         """Returns which layers the code is for, and where it goes; "" without code."""
         if not self.policies:
             return ""
-        layers = f"To compute {listed(self.layers)} in float32,"
+        wide = [path for path in self.layers if path not in self.bfloat16]
+        narrow = [path for path in self.layers if path in self.bfloat16]
+        some = [(wide, "float32"), (narrow, "bfloat16")]
+        told = " and ".join(f"{listed(paths)} in {dtype}" for paths, dtype in some if paths)
+        layers = f"To compute {told},"
         if self.is_global:
             return f"{layers} put this before the model is made, in place of the global policy:"
         return f"{layers} give dtype=policy wherever the model was given a float16 policy as dtype:"
 
     def notes(self) -> Iterator[str]:
         """Yields what is to be known besides."""
+        narrower = [path for path in self.by_hand if path in self.bfloat16]
         if self.by_hand:
             yield (
                 f"No key reaches {listed(self.by_hand)}, or all that it is made of, as Keras gives "
-                "such layers no path: write dtype='float32' where you make them."
+                "such layers no path: write dtype='float32' where you make them"
+                + (f", of {listed(narrower)} 'mixed_bfloat16'." if narrower else ".")
             )
         if self.counted is not None:
             yield (
@@ -139,7 +149,7 @@ class Float32Layers:
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
         plain = asdict(self)
-        lists = {"layers": list(self.layers), "by_hand": list(self.by_hand)}
+        lists = {key: list(plain[key]) for key in ("layers", "by_hand", "bfloat16")}
         return {**plain, **lists, "policies": dict(self.policies)}
 
 

@@ -99,8 +99,9 @@ def float32_layers(
     by_hand: Iterable[Any] = (),
     optimizer: Any = None,
     master_copy: bool = False,
+    bfloat16: Iterable[str] = (),
 ) -> Float32Layers:
-    """Returns how to make layers of a model compute in float32.
+    """Returns how to make layers of a model compute in float32, or some of them in bfloat16.
 
     Args:
         model: The model.
@@ -108,6 +109,7 @@ def float32_layers(
         by_hand: Those of them that a key would not fully reach.
         optimizer: The model's optimizer, or None.
         master_copy: Whether all others should have float32 variables.
+        bfloat16: Paths of those of them that should compute in bfloat16.
     """
     all_parts = list(parts(model))
     wholes = {id(part.layer): part for part in all_parts}
@@ -119,7 +121,11 @@ def float32_layers(
     others = [part for part in selected if part not in reached]
     reached = [part for part in reached if not _is_covered(part, reached)]
     default = _default(all_parts, master_copy)
-    policies = dict.fromkeys(map(_key, (part.layer for part in reached)), "float32")
+    narrower = set(bfloat16)
+    policies = {
+        _key(part.layer): "mixed_bfloat16" if part.path in narrower else "float32"
+        for part in reached
+    }
     kept = {key: name for key, name in _of_maps(all_parts, default).items() if key not in policies}
     kept = {key: name for key, name in kept.items() if not _is_among(key, policies)}
     if not policies:
@@ -131,6 +137,7 @@ def float32_layers(
         layers=tuple(part.path for part in reached),
         policies=tuple({**kept, **policies}.items()),
         by_hand=tuple(part.path for part in others),
+        bfloat16=tuple(part.path for part in selected if part.path in narrower),
         is_global=now.name in (default, default.removeprefix("mixed_")),
         counted=_automatic_name(model, all_parts, (part.layer for part in reached)),
         unscaled="float16" in default and not isinstance(optimizer, LossScaleOptimizer),

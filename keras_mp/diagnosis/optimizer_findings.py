@@ -12,7 +12,7 @@ from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis.explanation import Finding
 from keras_mp.diagnosis.facts import Facts, updated_in
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import widened_paths
+from keras_mp.optimizer.widened import bfloat16_paths, widened_paths
 from keras_mp.policies import auto_wrapping
 
 
@@ -58,15 +58,21 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
 
 
 def repaired(facts: Facts) -> Iterator[Finding]:
-    """Layers that compute in float32 since a training that overflowed."""
+    """Layers that compute in float32, or bfloat16, since a training that overflowed."""
+    narrower = bfloat16_paths(facts.optimizer)
     for path in widened_paths(facts.optimizer) if facts.is_compiled_in else ():
+        dtype = "bfloat16" if path in narrower else "float32"
+        policy = "mixed_bfloat16" if path in narrower else "float32"
+        remedy = f"write dtype={policy!r} where the program makes it, or paste `repairs.code()`"
+        if facts.rewritten:
+            remedy = f"pass deny_layers=({path!r},) to keras_mp.graph_rewrite.enable"
         yield Finding(
             "repaired",
             "note",
             path,
-            "it was repaired in training, and computes in float32 since",
+            f"it was repaired in training, and computes in {dtype} since",
             "it overflowed in float16: keras_mp.PrecisionRepair and keras_mp.repair did it",
-            "write dtype='float32' where the program makes it, or paste `repairs.code()`",
+            remedy,
         )
 
 

@@ -15,7 +15,9 @@ SENTENCES = {
     "weights_only": "it computes with weights only, which stay float32",
     "constant": "LOW cannot hold its constant, or that of an op before it",
     "accumulates": "it adds to a state step by step, and a sum in LOW stops growing",
+    "layer": "deny_layers has its layer",
 }
+MODEL = "(model)"  # in place of a layer's path: the ops that the model calls itself
 _SUMS = frozenset({"add", "subtract"})
 _ADDING = _SUMS | {"reshape", "transpose", "expand_dims", "squeeze", "copy"}
 # TensorFlow computes these in two or four dimensions, and reshapes afterwards for other ranks.
@@ -74,7 +76,13 @@ class Decisions:
     backward_from: int
 
 
-def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> Decisions:
+def decide(
+    graph: Graph,
+    lists: OpLists,
+    training: bool,
+    dtype: str = "float16",
+    deny_layers: Sequence[str] = (),
+) -> Decisions:
     """Returns a decision for each op and each loop of `graph`.
 
     Three rules differ from TensorFlow's. An infer or clear op that computes with weights only is in
@@ -88,6 +96,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
         training: Whether a gradient is taken: then ops between an allow op and its gradient are
             also painted.
         dtype: "float16" or "bfloat16".
+        deny_layers: Paths of layers whose ops, and those of the layers in them, are denied.
     """
     kinds = [keras_ops.list_of(op.name, op.stands_for, lists) for op in graph.ops]
     weights = {i for i in graph.weights_only() if kinds[i] not in ("allow", "deny")}
@@ -95,7 +104,8 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
         kinds[i] = None
     constants = _constants(graph, kinds, dtype)
     sums = [i for i in _sums(graph) if kinds[i] not in ("allow", "deny")]
-    for i in (*constants, *sums):
+    denied = [i for i, op in enumerate(graph.ops) if is_denied(op.layer, deny_layers)]
+    for i in (*constants, *sums, *denied):
         kinds[i] = "deny"
     vertices = [
         painter.Vertex(list=kind, is_float32=_computes_float32(graph, index))
@@ -131,7 +141,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
         painter.PaintGraph(vertices, edges, loops.groups(), loops.loop_edges, variant=lists.variant)
     )
     own = dict.fromkeys(sums, "accumulates") | dict.fromkeys(constants, "constant")
-    own |= dict.fromkeys(weights, "weights_only")
+    own |= dict.fromkeys(weights, "weights_only") | dict.fromkeys(denied, "layer")
     handed_on = [i for i, value in enumerate(graph.values) if value.origin is Origin.LOOP]
     low = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
     op_of = {vertex: graph.values[i].op for i, vertex in shaped.items()}
@@ -139,6 +149,20 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
         [_decision(i, kinds[i], own.get(i), painting, op_of) for i in range(len(graph.ops))],
         [_loop_decision(loop, low) for loop in graph.loops],
         backward_from,
+    )
+
+
+def is_denied(layer: str, deny_layers: Sequence[str]) -> bool:
+    """Returns whether the ops of a layer are denied.
+
+    >>> [is_denied(layer, ["block"]) for layer in ("block", "block/dense", "block2", "")]
+    [True, True, False, False]
+    >>> is_denied("", ["(model)"])
+    True
+    """
+    return any(
+        layer == path or layer.startswith(f"{path}/") or (path == MODEL and not layer)
+        for path in deny_layers
     )
 
 

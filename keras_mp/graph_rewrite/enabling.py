@@ -20,6 +20,7 @@ from keras_mp.backends.common.optimizers import class_path
 from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, submodels
 from keras_mp.graph_rewrite.lists import LISTS, op_lists
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import widened_paths
 from keras_mp.policies import graph_rewrite_switch as switch, policy as policies
 
 _DTYPES = ("float16", "bfloat16")
@@ -39,6 +40,7 @@ def enable(
     loss_scale: Any = "dynamic",
     dtype: str = "float16",
     lists: str = "tf1.15",
+    deny_layers: Sequence[str] = (),
     **changes: Any,
 ) -> Any:
     """Returns `opt` wrapped; float32 models compiled with it train in mixed precision.
@@ -65,6 +67,9 @@ def enable(
         dtype: "float16" or "bfloat16".
         lists: Op lists and passes of a TensorFlow: "tf1.15", which TensorFlow documents, "tf2.3",
             "tf2" (2.4) or "tf2.21".
+        deny_layers: Paths of layers that compute in float32, with all in them, as `report` names
+            them: "block/attention", "(model)" for ops that the model calls itself. Of a model in
+            another one, the path may begin with its name. `keras_mp.PrecisionRepair` adds to them.
         **changes: `allow_add`, `allow_remove`, and so on for `infer`, `deny` and `clear`: sequences
             of names, of TensorFlow or Keras ops. The environment variables
             `TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_...` are applied first.
@@ -86,7 +91,7 @@ def enable(
     >>> model.compile(opt, "categorical_crossentropy")
     >>> disable()
     """
-    options = _options(dtype, lists, changes)
+    options = _options(dtype, lists, changes, deny_layers)
     _check_global_policy()
     if not isinstance(opt, keras.optimizers.Optimizer):
         raise TypeError(
@@ -117,14 +122,20 @@ def enable_with_defaults(optimizer: Any) -> None:
     _enable_for(optimizer, options)
 
 
-def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: Any) -> None:
+def apply(
+    model: Any,
+    dtype: str = "float16",
+    lists: str = "tf1.15",
+    deny_layers: Sequence[str] = (),
+    **changes: Any,
+) -> None:
     """Rewrites `model` from its next call on: for inference, and for custom training loops.
 
     Functions that `jax.jit`, `tf.function` or `torch.compile` traced before stay as traced.
 
     Args:
         model: A Keras model or layer.
-        dtype: As for `enable`, like `lists` and `changes`.
+        dtype: As for `enable`, like `lists`, `deny_layers` and `changes`.
 
     Raises:
         TypeError: `model` is not a Keras layer.
@@ -137,7 +148,7 @@ def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: 
     'float32'
     >>> disable()
     """
-    options = _options(dtype, lists, changes)
+    options = _options(dtype, lists, changes, deny_layers)
     rewritten.check_model(model)
     keras_hooks.mend_layers_in_16_bits()
     rewritten.rewrite(model, options)
@@ -182,7 +193,26 @@ def low_dtypes(model: Any, optimizer: Any) -> set[str]:
     return {options.dtype for options in found if options is not None}
 
 
-def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
+def deny(model: Any, paths: Sequence[str]) -> None:
+    """Denies layers of a model, and of all that are compiled with its optimizers from now on.
+
+    Functions that were compiled are to be compiled anew.
+
+    Args:
+        model: A model that is rewritten, or has rewritten ones in it.
+        paths: As `deny_layers` of `enable`.
+    """
+    for each in rewritten.rewritten_in(model):
+        rewritten.deny(each, paths)
+    with _lock:
+        for optimizer in (model.optimizer, *submodels.optimizers(model).values()):
+            if (options := _options_of(optimizer)) is not None:
+                _marked[optimizer] = options.denying(paths)
+
+
+def _options(
+    dtype: Any, lists: Any, changes: dict[str, Any], deny_layers: Any = ()
+) -> rewritten.Options:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")
     allowed = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
@@ -191,7 +221,12 @@ def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Optio
             raise TypeError(f"Unknown argument {name!r}; use one of {', '.join(allowed)}.")
     changed_lists = op_lists(lists, **changes)
     keras_ops.check_removed(changed_lists)
-    return rewritten.Options(changed_lists, dtype)
+    if isinstance(deny_layers, str) or not all(isinstance(path, str) for path in deny_layers):
+        raise TypeError(
+            "deny_layers must be a sequence of paths, such as ('block/attention',), but got "
+            f"{deny_layers!r}."
+        )
+    return rewritten.Options(changed_lists, dtype, tuple(deny_layers))
 
 
 def _scale(loss_scale: Any) -> dict[str, Any]:
@@ -311,6 +346,11 @@ def _before_run(model: Any) -> None:
         return
     if rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
+    # As a training before was repaired, of which the state was restored.
+    noted = [p for p in widened_paths(model.optimizer) if p not in options.deny_layers]
+    if noted:
+        deny(model, noted)
+        options = options.denying(noted)
     # A traced function may be running already: `fit` evaluates after an epoch.
     if getattr(model, "train_function", None) is None:
         _rewrite_inside(model, options)

@@ -76,7 +76,8 @@ def report(
         graph = _record(model, examples.filled(inputs), training)
     else:
         graph = _of_what_is_known(model, {} if state is None else state.latest, training)
-    decisions = decide(graph, options.lists, training, options.dtype)
+    denied = options.denied_in(model)
+    decisions = decide(graph, options.lists, training, options.dtype, denied)
     missed: Counter[tuple[str, str]] = Counter()
     if state is not None and options == state.options:
         for plan in state.plans.values():
@@ -101,7 +102,9 @@ def _options(
         lists = state.options.lists if state is not None else op_lists()
     elif not isinstance(lists, OpLists):
         lists = op_lists(lists)
-    return rewritten.Options(lists, dtype or (state.options.dtype if state else "float16"))
+    if state is None:
+        return rewritten.Options(lists, dtype or "float16")
+    return rewritten.Options(lists, dtype or state.options.dtype, state.options.deny_layers)
 
 
 def _check_called(model: Any, inputs: Any) -> None:

@@ -1,18 +1,19 @@
 """A model whose `call` computes as painted: its plans, and how it is rewritten and restored."""
 
+import contextlib
 import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, replaying
-from keras_mp.graph_rewrite.decisions import decide
+from keras_mp.graph_rewrite.decisions import MODEL, decide
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
@@ -28,10 +29,24 @@ class Options:
     Attributes:
         lists: The op lists.
         dtype: "float16" or "bfloat16".
+        deny_layers: Paths of layers whose ops are denied, in the model or below its name.
     """
 
     lists: OpLists
     dtype: str
+    deny_layers: tuple[str, ...] = ()
+
+    def denying(self, paths: Iterable[str]) -> "Options":
+        """Returns options with which more layers are denied."""
+        return replace(self, deny_layers=tuple(dict.fromkeys([*self.deny_layers, *paths])))
+
+    def denied_in(self, model: Any) -> tuple[str, ...]:
+        """Returns the paths of layers that are denied in a model."""
+        return tuple(
+            part
+            for path in self.deny_layers
+            for part in (path, path.removeprefix(f"{model.name}/"))
+        )
 
 
 @dataclass
@@ -48,6 +63,7 @@ class Rewritten:
         plans: By the signature of a call.
         latest: The plan of the last call for training (True) and for inference (False).
         warned: Whether the warning about a missing allow op was given.
+        replay: Makes what runs the ops of a call as its plan says.
     """
 
     options: Options
@@ -58,6 +74,7 @@ class Rewritten:
     plans: dict[Any, replaying.Plan] = field(default_factory=dict)
     latest: dict[bool, replaying.Plan] = field(default_factory=dict)
     warned: bool = False
+    replay: Callable[[replaying.Plan, str], replaying.Replay] = replaying.Replay
 
 
 _models: weakref.WeakKeyDictionary[Any, Rewritten] = weakref.WeakKeyDictionary()
@@ -66,6 +83,65 @@ _models: weakref.WeakKeyDictionary[Any, Rewritten] = weakref.WeakKeyDictionary()
 def state_of(model: Any) -> Rewritten | None:
     """Returns the state of `model`, or None if it is not rewritten."""
     return _models.get(model)
+
+
+def rewritten_in(model: Any) -> list[Any]:
+    """Returns the rewritten ones of a model and all layers in it."""
+    return [layer for layer in keras_hooks.all_layers(model) if layer in _models]
+
+
+def low_layers(model: Any) -> list[str]:
+    """Returns the paths of the layers of a rewritten model that computed in 16 bits so far."""
+    plans = _models[model].plans.values()
+    found = (
+        op.layer or MODEL
+        for plan in plans
+        for op, decision in zip(plan.graph.ops, plan.decisions, strict=True)
+        if decision.low
+    )
+    return list(dict.fromkeys(found))
+
+
+def deny(model: Any, paths: Iterable[str]) -> None:
+    """Denies layers of a rewritten model from its next call on.
+
+    Functions that Keras compiled are to be compiled anew.
+    """
+    state = _models[model]
+    _change_options(state, state.options.denying(paths))
+    _take_call(model, state)
+    _put_call(model, state)  # another object, as torch.compile knows the old one
+
+
+def _change_options(state: Rewritten, options: Options) -> None:
+    state.options, state.plans, state.latest = options, {}, {}
+
+
+@contextlib.contextmanager
+def denying(model: Any, paths: Iterable[str]) -> Iterator[None]:
+    """A scope in which layers of a rewritten model are denied."""
+    state = _models[model]
+    before = state.options, state.plans, state.latest
+    _change_options(state, state.options.denying(paths))
+    try:
+        yield
+    finally:
+        state.options, state.plans, state.latest = before
+
+
+@contextlib.contextmanager
+def replaying_by(
+    models: Iterable[Any], replay: Callable[[replaying.Plan, str], replaying.Replay] | None
+) -> Iterator[None]:
+    """A scope in which another object runs the ops of rewritten models; None: all in float32."""
+    states = [_models[model] for model in models]
+    for state in states:
+        state.active, state.replay = replay is not None, replay or replaying.Replay
+    try:
+        yield
+    finally:
+        for state in states:
+            state.active, state.replay = True, replaying.Replay
 
 
 def all_models() -> list[Any]:
@@ -99,6 +175,13 @@ def rewrite(
     restore(model)
     hooks.install()
     state = Rewritten(options, by_compile, in_step)
+    _models[model] = state
+    _put_call(model, state)
+    _forget_compiled(model)
+    return state
+
+
+def _put_call(model: Any, state: Rewritten) -> None:
     original, before = model.call, vars(model).get("call")
     held = weakref.ref(model)
 
@@ -117,16 +200,14 @@ def rewrite(
             plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
         else:
             plan = _plan_for(state, held(), original, args, kwargs)
-        with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
+        replay = state.replay(plan, state.options.dtype)
+        with hooks.dispatching(replay, traced_as=plan.token):
             return original(*args, **kwargs)
 
     # Stored on the model itself: stored in the state, it would keep the model alive.
     vars(call)["before"] = before
     state.hook = weakref.ref(call)
-    _models[model] = state
     object.__setattr__(model, "call", call)
-    _forget_compiled(model)
-    return state
 
 
 def restore(model: Any) -> None:
@@ -135,13 +216,17 @@ def restore(model: Any) -> None:
     if state is None:
         return
     state.active = False
+    _take_call(model, state)
+    _forget_compiled(model)
+
+
+def _take_call(model: Any, state: Rewritten) -> None:
     call = vars(model).get("call")
     if call is state.hook():
         if vars(call)["before"] is None:
             object.__delattr__(model, "call")
         else:
             object.__setattr__(model, "call", vars(call)["before"])
-    _forget_compiled(model)
 
 
 def _forget_compiled(model: Any) -> None:
@@ -199,12 +284,15 @@ def _plan_for(
     if plan is None:
         check_policies(model)
         graph = record(original, args, kwargs, model)
-        decisions = decide(graph, state.options.lists, training, state.options.dtype)
+        options = state.options
+        denied = options.denied_in(model)
+        decisions = decide(graph, options.lists, training, options.dtype, denied)
         plan = replaying.plan(graph, decisions, hooks.path_of(model), keras_hooks.all_layers(model))
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan
-        if not plan.allow and not state.warned and (model.weights or not state.in_step):
+        none_is_asked = bool(denied) or (state.in_step and not model.weights)
+        if not plan.allow and not state.warned and not none_is_asked:
             state.warned = True
             warnings.warn(
                 f"The graph rewrite found no op of the allow list in model {model.name!r}: it "

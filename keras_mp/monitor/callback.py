@@ -318,7 +318,11 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     def _as_rows(self, found: Iterable[tuple[int, float, int, int]]) -> list[Row]:
         path_of = self._optimizer._statistics.path_of
-        return [(step, self._epoch, scale, kind, path_of(i)) for step, scale, kind, i in found]
+        remark_of = self._step_log.remarks.get
+        return [
+            (step, self._epoch, scale, kind, path_of(i), remark_of(step))
+            for step, scale, kind, i in found
+        ]
 
     def _write_run(self) -> None:
         assert self._folder is not None

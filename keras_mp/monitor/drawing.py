@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_mp.rendering.model import Chart, Column, Events, Part, Table, facts_table
+from keras_mp.rendering.model import Chart, Column, Events, Part, Table, Text, facts_table
 from keras_mp.rendering.text import number, percent, pluralized
 
 if TYPE_CHECKING:
@@ -27,9 +27,16 @@ def parts(trace: "Trace", most: int = 12, rest: str = "overflows()") -> Iterator
         rest: Where the others are.
     """
     yield chart(trace)
+    yield from repairs(trace)
     yield facts(trace)
     if found := trace.overflows():
         yield overflows(found, trace, most=most, rest=rest)
+
+
+def repairs(trace: "Trace") -> Iterator[Part]:
+    """Yields what was repaired, a sentence each."""
+    for _, text in trace.told_repairs():
+        yield Text(f"Repair at {text}", "item")
 
 
 def facts(trace: "Trace", run: Mapping[str, Any] | None = None) -> Table:
@@ -122,6 +129,8 @@ def chart(trace: "Trace", title: str = "Loss scale") -> Chart:
         for kind in (INF, NAN)
         for at in [np.flatnonzero(trace.kinds == kind)]
     ]
+    if trace.repairs is not None:
+        events.append(_repairs(trace, heights))
     return Chart(
         title,
         headline(trace),
@@ -132,6 +141,11 @@ def chart(trace: "Trace", title: str = "Loss scale") -> Chart:
         sections=[(step - 0.5, label) for step, label in epoch_starts(trace)],
         events=events if trace.has_kinds else (),
     )
+
+
+def _repairs(trace: "Trace", heights: Array) -> Events:
+    at = np.flatnonzero(np.isin(trace.steps, [step for step, _ in trace.told_repairs()]))
+    return Events("repair", (trace.steps[at] - 0.5).tolist(), heights[at].tolist())
 
 
 def headline(trace: "Trace") -> str:
@@ -153,6 +167,8 @@ def headline(trace: "Trace") -> str:
         what = "" if found["unit"] == "step" else " steps"
         count = f"{found['skipped']:,}" if found["skipped"] else "no" if what else "none"
         parts.append(f"{count}{what} skipped{f' ({told})' if told else ''}")
+    if done := trace.told_repairs():
+        parts.append(pluralized(len(done), "repair"))
     low, high = found["lowest_scale"], found["highest_scale"]
     if low is None:
         return f"{', '.join(parts)}; loss scale never finite"

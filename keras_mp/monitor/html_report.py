@@ -42,6 +42,7 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield drawing.facts(run.trace, run.run)
     yield Text("Loss scale", "heading")
     yield drawing.chart(run.trace)
+    yield from drawing.repairs(run.trace)
     yield from _repaired_layers(run.run)
     yield _skipped_steps(run.trace)
     yield Text("What was not finite", "heading")

@@ -20,6 +20,7 @@ def write_tensorboard(
     | ---------------------- | ---------------------------------------------------------------- |
     | loss_scale             | scalar by step, before the step                                  |
     | skipped_steps          | scalar by step: how many were skipped so far, this one included  |
+    | repairs                | text by step: what `PrecisionRepair` changed just before it      |
     | activation/dense, ...  | histogram of log2 of the magnitudes, by the kind and the path    |
 
     Args:
@@ -49,6 +50,8 @@ def write_tensorboard(
             writer.add_scalar("loss_scale", float(trace.scales[i]), step)
             if trace.has_kinds:
                 writer.add_scalar("skipped_steps", int(skipped[i]), step)
+        for step, repaired in trace.told_repairs():
+            writer.add_text("repairs", repaired, step)
         if ranges is not None:
             _write_ranges(writer, ranges)
 

@@ -9,6 +9,7 @@ A trace is JSON lines, one object a step, or CSV with the same columns:
 | loss_scale | before the step                                                        |
 | kind       | 0: finite; 1: an inf, the step was skipped; 2: a nan, likewise         |
 | variable   | path of the first variable whose gradient was not finite, or null      |
+| repair     | what `PrecisionRepair` changed just before the step; else it is absent |
 
 The table that Keras' CSVLogger writes is a trace, too, one row an epoch, where it has a column
 `loss_scale`; `skipped_steps`, if it is there, is how many were skipped in each.
@@ -38,9 +39,9 @@ FILE = "trace.jsonl"
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
-Row = tuple[int, int, float, int, str | None]
+Row = tuple[int, int, float, int, str | None] | tuple[int, int, float, int, str | None, str | None]
 
-_LINE = '{{"step": {}, "epoch": {}, "loss_scale": {}, "kind": {}, "variable": {}}}\n'
+_LINE = '{{"step": {}, "epoch": {}, "loss_scale": {}, "kind": {}, "variable": {}{}}}\n'
 _ABSENT = ("", "NA")  # what CSVLogger writes of an epoch that was stopped
 _SIGNS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -65,6 +66,8 @@ class Trace(Renderable):
             skipped.
         end: The loss scale after the last step; None where it is not known. Of a trace by epoch it
             is in `scales`, which are of the ends of epochs there.
+        repairs: object, shape (n,), or None. What `PrecisionRepair` changed just before the step,
+            as a sentence, or None.
 
     Raises:
         ValueError: The columns are not of one length.
@@ -85,6 +88,7 @@ class Trace(Renderable):
     has_kinds: bool = True
     skips: Array | None = None
     end: float | None = None
+    repairs: Array | None = None
 
     def __post_init__(self) -> None:
         columns: dict[str, Array] = {
@@ -96,6 +100,8 @@ class Trace(Renderable):
         }
         if self.skips is not None:
             columns["skips"] = np.asarray(self.skips, np.int64)
+        if self.repairs is not None:
+            columns["repairs"] = _objects(self.repairs)
         shapes = {name: column.shape for name, column in columns.items()}
         if len(set(shapes.values())) > 1 or columns["steps"].ndim != 1:
             raise ValueError(f"the columns of a trace must be of one length, but got {shapes}")
@@ -128,9 +134,11 @@ class Trace(Renderable):
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Trace":
-        """Returns the trace of rows, each in the order of `COLUMNS`."""
+        """Returns the trace of rows, in the order of `COLUMNS`; "repair" may follow."""
         columns: Any = tuple(zip(*rows, strict=True)) or ((),) * len(COLUMNS)
-        return cls(*columns)
+        repairs = _if_any(columns[5]) if len(columns) > len(COLUMNS) else None
+        steps, epochs, scales, kinds, variables = columns[: len(COLUMNS)]
+        return cls(steps, epochs, scales, kinds, variables, repairs=repairs)
 
     def rows(self) -> Iterator[Row]:
         """Yields the rows, each in the order of `COLUMNS`, as Python's own numbers."""
@@ -158,7 +166,9 @@ class Trace(Renderable):
             replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
         ):
-            append_jsonl(file, self.rows())
+            repairs = [None] * len(self) if self.repairs is None else self.repairs.tolist()
+            rows = zip(self.rows(), repairs, strict=True)
+            append_jsonl(file, ((*row, repair) for row, repair in rows))
 
     def _columns(self) -> dict[str, list[Any]]:
         """Returns the columns by name; what was not recorded has none."""
@@ -170,6 +180,7 @@ class Trace(Renderable):
             "kind": self.kinds if self.has_kinds else None,
             "variable": self.variables if by_step or self.has_kinds else None,
             "skipped_steps": self.skips,
+            "repair": self.repairs,
         }
         return {name: each.tolist() for name, each in columns.items() if each is not None}
 
@@ -184,7 +195,8 @@ class Trace(Renderable):
             beside.open("w", encoding="utf-8", newline="") as file,
         ):
             # Left to itself, csv does not quote a carriage return.
-            returns = any("\r" in variable for variable in {*self.variables} if variable)
+            texts = {*self.variables, *(() if self.repairs is None else self.repairs)}
+            returns = any("\r" in text for text in texts if text)
             dialect = "unix" if returns else "excel"  # the first quotes everything
             table = csv.writer(file, dialect, lineterminator="\n")
             table.writerow(recorded)
@@ -218,6 +230,13 @@ class Trace(Renderable):
         if self.skips is not None:
             return int(self.skips.sum())
         return int(np.count_nonzero(self.kinds))
+
+    def told_repairs(self) -> list[tuple[int, str]]:
+        """Returns (step, sentence) of what was repaired; the step is the first one after it."""
+        if self.repairs is None:
+            return []
+        pairs = zip(self.steps.tolist(), self.repairs.tolist(), strict=True)
+        return [(step, repair) for step, repair in pairs if repair is not None]
 
     def overflows(self) -> list[dict[str, Any]]:
         """Returns variable, count, first_step and kind of overflows, the most frequent first.
@@ -274,11 +293,14 @@ def open_jsonl(path: str | Path) -> TextIO:
 
 
 def append_jsonl(file: TextIO, rows: Iterable[Row]) -> None:
-    """Writes rows, each in the order of `COLUMNS`, and flushes once."""
-    file.writelines(
-        _LINE.format(int(step), int(epoch), _number(float(scale)), int(kind), json.dumps(variable))
-        for step, epoch, scale, kind, variable in rows
-    )
+    """Writes rows, each as `Trace.from_rows` takes it, and flushes once."""
+    for step, epoch, scale, kind, variable, *more_of_it in rows:
+        repair = more_of_it[0] if more_of_it else None
+        more = "" if repair is None else f', "repair": {json.dumps(repair)}'
+        number = _number(float(scale))
+        file.write(
+            _LINE.format(int(step), int(epoch), number, int(kind), json.dumps(variable), more)
+        )
     file.flush()
 
 
@@ -306,6 +328,10 @@ def _objects(values: Sequence[str | None] | Array) -> Array:
     return result
 
 
+def _if_any(values: Sequence[str | None]) -> Array | None:
+    return _objects(values) if any(value is not None for value in values) else None
+
+
 def _is_kept(steps: Array) -> Array:
     """bool, shape (n,). A step that a later row goes back to, or before, was taken back."""
     if len(steps) < 2:
@@ -330,6 +356,7 @@ class _Columns:
         self.path = path
         self.lines: list[int] = []
         self.values: tuple[list[Any], ...] = tuple([] for _ in COLUMNS)
+        self.repairs: list[Any] = []
 
     def trace(self, **how: Any) -> Trace:
         steps, epochs, scales, kinds, variables = self.values
@@ -338,16 +365,19 @@ class _Columns:
         self._check(2, {float, int}, _is_scale, "a number of 0 or more that a float holds")
         self._check(3, {int}, lambda value: 0 <= value < len(KINDS), "0, 1 or 2")
         self._check(4, {str, type(None)}, lambda _: True, "a path, or null")
-        columns: Any = (steps, epochs, scales, kinds, variables)
-        return Trace(*columns, **how)
+        self._check("repair", {str, type(None)}, lambda _: True, "a sentence, or null")
+        columns: dict[str, Any] = {"steps": steps, "epochs": epochs, "scales": scales}
+        columns |= {"kinds": kinds, "variables": variables, "repairs": _if_any(self.repairs)}
+        return Trace(**columns, **how)
 
-    def _check(self, column: int, types: set[type], fits: Any, expected: str) -> None:
-        values = self.values[column]
+    def _check(self, column: int | str, types: set[type], fits: Any, expected: str) -> None:
+        values = self.repairs if isinstance(column, str) else self.values[column]
         if {*map(type, values)} <= types and all(map(fits, {*values})):
             return
         for line, value in zip(self.lines, values, strict=True):
             if type(value) not in types or not fits(value):
-                found = f'"{COLUMNS[column]}" is {short_json(value)}'
+                name = column if isinstance(column, str) else COLUMNS[column]
+                found = f'"{name}" is {short_json(value)}'
                 raise _bad(self.path, line, found, f"expected {expected}")
 
 
@@ -383,6 +413,7 @@ def _read_jsonl(path: Path) -> Trace:
                 scales.append(_SIGNS.get(scale, scale) if type(scale) is str else scale)
                 kinds.append(row["kind"])
                 variables.append(row.get("variable"))
+                columns.repairs.append(row.get("repair"))
             except (KeyError, TypeError) as error:
                 what = f"no {error}" if isinstance(error, KeyError) else "no object"
                 wanted = f"a step has {', '.join(COLUMNS)}"
@@ -414,6 +445,7 @@ def _table(path: Path, file: TextIO) -> Trace:
     places = [names.index(name) if name in names else None for name in COLUMNS]
     is_by_step = "step" in names
     counts = None if is_by_step or "skipped_steps" not in names else names.index("skipped_steps")
+    said = names.index("repair") if is_by_step and "repair" in names else None
     columns, skips = _Columns(path), []
     table = csv.reader(file, delimiter=separator)
     try:
@@ -431,6 +463,7 @@ def _table(path: Path, file: TextIO) -> Trace:
                 continue
             columns.lines.append(line)
             _add(columns, texts)
+            columns.repairs.append(None if said is None else row[said] or None)
             if counts is not None:
                 skips.append(_count(row[counts], path, line))
     except csv.Error as error:

@@ -17,23 +17,36 @@ from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.compiling import forget_compiled
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
-_NOTE = "float32_paths"
-_FLOAT32 = keras.DTypePolicy("float32")
+_NOTE, _BFLOAT16_NOTE = "float32_paths", "bfloat16_paths"
+_POLICIES = {
+    "float32": keras.DTypePolicy("float32"),
+    "bfloat16": keras.DTypePolicy("mixed_bfloat16"),
+}
 
 
 def widened_paths(optimizer: Any) -> list[str]:
-    """Returns the paths of layers, and names of losses, that were repaired.
+    """Returns the paths of layers, and names of losses, that were repaired; in either dtype.
 
     >>> optimizer = LossScaleOptimizer(keras.optimizers.SGD())
     >>> note_widened(optimizer, ["block/attention"])
     >>> widened_paths(optimizer)
     ['block/attention']
     """
+    return _noted(optimizer, _NOTE)
+
+
+def bfloat16_paths(optimizer: Any) -> list[str]:
+    """Returns those of the `widened_paths` that compute in bfloat16, not in float32."""
+    return _noted(optimizer, _BFLOAT16_NOTE)
+
+
+def _noted(optimizer: Any, note: str) -> list[str]:
     if not isinstance(optimizer, LossScaleOptimizer):
         return []
-    bits = optimizer.extra_state.notes.get(_NOTE)
+    bits = optimizer.extra_state.notes.get(note)
     try:
         found = [] if bits is None else json.loads(bytes(np.asarray(bits, "uint8")).decode())
     except ValueError:
@@ -43,16 +56,20 @@ def widened_paths(optimizer: Any) -> list[str]:
             "What the file says of layers that were repaired cannot be read, and is left out.",
             stacklevel=2,
         )
-        del optimizer.extra_state.notes[_NOTE]
+        del optimizer.extra_state.notes[note]
         return []
     return found
 
 
-def note_widened(optimizer: LossScaleOptimizer, paths: Iterable[str]) -> None:
-    """Adds paths to those that files of the optimizer keep."""
-    known = list(dict.fromkeys([*widened_paths(optimizer), *paths]))
-    bits = np.frombuffer(json.dumps(known).encode(), "uint8")
-    optimizer.extra_state.notes[_NOTE] = bits
+def note_widened(
+    optimizer: LossScaleOptimizer, paths: Iterable[str], bfloat16: Iterable[str] = ()
+) -> None:
+    """Adds paths to those that files of the optimizer keep; `bfloat16` are some of them."""
+    for note, more in ((_NOTE, list(paths)), (_BFLOAT16_NOTE, list(bfloat16))):
+        if more:
+            known = list(dict.fromkeys([*_noted(optimizer, note), *more]))
+            bits = np.frombuffer(json.dumps(known).encode(), "uint8")
+            optimizer.extra_state.notes[note] = bits
 
 
 def is_narrow(layer: Any) -> bool:
@@ -75,15 +92,15 @@ def narrow_inside(layer: Any) -> list[Any]:
     return [each for each in keras_hooks.all_layers(layer) if is_narrow(each)]
 
 
-def widen(objects: Iterable[Any]) -> None:
-    """Gives layers and losses the policy float32 for good."""
-    _change(objects)
+def widen(objects: Iterable[Any], dtype: str = "float32") -> None:
+    """Has layers and losses compute in float32 for good, or layers in bfloat16."""
+    _change(objects, dtype)
 
 
 @contextlib.contextmanager
-def in_float32(objects: Iterable[Any]) -> Iterator[None]:
-    """A scope in which layers, losses and metrics have the policy float32."""
-    before = _change(objects)
+def in_float32(objects: Iterable[Any], dtype: str = "float32") -> Iterator[None]:
+    """A scope in which layers, losses and metrics compute in float32, or layers in bfloat16."""
+    before = _change(objects, dtype)
     try:
         yield
     finally:
@@ -91,22 +108,22 @@ def in_float32(objects: Iterable[Any]) -> Iterator[None]:
             _set(each, attributes)
 
 
-def _change(objects: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
+def _change(objects: Iterable[Any], dtype: str) -> list[tuple[Any, dict[str, Any]]]:
     """Sets the policy, and returns what was there before."""
     before = []
     for each in objects:
-        new = {"_dtype_policy": _FLOAT32}
+        new = {"_dtype_policy": _POLICIES[dtype]}
         if not isinstance(each, keras.layers.Layer):
             new["_dtype"] = "float32"
         elif isinstance(each, keras.layers.Normalization) and each.built:
-            new |= _constants(each)
+            new |= _constants(each, dtype)
         before.append((each, {name: getattr(each, name) for name in new}))
         _set(each, new)
     return before
 
 
-def _constants(layer: Any) -> dict[str, Any]:
-    """Returns mean and variance in float32; the layer has them in the dtype of its build."""
+def _constants(layer: Any, dtype: str) -> dict[str, Any]:
+    """Returns mean and variance in a dtype; the layer has them in that of its build."""
     if layer.input_mean is None:
         mean, variance = layer.adapt_mean, layer.adapt_variance
     else:
@@ -115,7 +132,8 @@ def _constants(layer: Any) -> dict[str, Any]:
         twin.build(layer.get_build_config()["input_shape"])
         mean, variance = twin.mean, twin.variance
     shape = layer.mean.shape
-    return {"mean": ops.reshape(mean, shape), "variance": ops.reshape(variance, shape)}
+    found = {"mean": ops.reshape(mean, shape), "variance": ops.reshape(variance, shape)}
+    return {name: ops.cast(value, dtype) for name, value in found.items()}
 
 
 def _set(each: Any, attributes: Mapping[str, Any]) -> None:
@@ -124,15 +142,15 @@ def _set(each: Any, attributes: Mapping[str, Any]) -> None:
         object.__setattr__(each, name, value)
 
 
-def widen_as_noted(model: Model) -> tuple[str, ...]:
-    """Repairs a model as the restored state of its optimizer says that it was.
+def widen_as_noted(model: Model, optimizer: Any) -> tuple[str, ...]:
+    """Repairs a model as the restored state of an optimizer says that it was.
 
     Functions that were compiled are to be compiled anew.
 
     Returns:
         The paths of what was changed.
     """
-    wanted = set(widened_paths(model.optimizer))
+    wanted = set(widened_paths(optimizer))
     if not wanted:
         return ()
     found = {
@@ -140,7 +158,9 @@ def widen_as_noted(model: Model) -> tuple[str, ...]:
     }
     found |= {loss.name: [loss] for loss in float16_losses(model) if loss.name in wanted}
     found = {path: objects for path, objects in found.items() if objects}
-    widen(each for objects in found.values() for each in objects)
+    narrower = set(bfloat16_paths(optimizer))
+    for path, objects in found.items():
+        widen(objects, "bfloat16" if path in narrower else "float32")
     return tuple(found)
 
 
@@ -149,6 +169,8 @@ def compile_anew(model: Model) -> None:
 
     In the middle of `fit`, too, which looks its function up at each step.
     """
+    if model.jit_compile:
+        forget_compiled()
     for kind in ("train", "test", "predict"):
         if getattr(model, f"{kind}_function") is None:
             continue

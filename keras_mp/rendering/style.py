@@ -15,6 +15,7 @@ class Colours:
     line: str
     inf: str
     nan: str
+    repair: str
     float16: str
     bfloat16: str
     heat: str
@@ -27,6 +28,7 @@ LIGHT = Colours(
     line="#0072b2",
     inf="#d55e00",
     nan="#8f3f71",
+    repair="#00694e",
     float16="#d55e00",
     bfloat16="#00694e",
     heat="#1b3f94",
@@ -38,6 +40,7 @@ DARK = Colours(
     line="#56b4e9",
     inf="#ff8c42",
     nan="#e6a3cc",
+    repair="#3ddbab",
     float16="#ff8c42",
     bfloat16="#3ddbab",
     heat="#d7f5a8",

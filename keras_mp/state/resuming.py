@@ -81,7 +81,8 @@ def resume(model: Model, path: str | os.PathLike[str]) -> int:
             f"Mismatches:{listed}\n"
             "To start a new training from the weights alone, call model.load_weights."
         )
-    if widen_as_noted(model):  # by keras_mp.PrecisionRepair, in the training that is continued
+    # By keras_mp.PrecisionRepair, in the training that is continued.
+    if widen_as_noted(model, optimizer):
         compile_anew(model)
     return int(optimizer.iterations)
 

@@ -216,6 +216,9 @@ class StepLog:
         steps: The step counter, which counts a step before this object does.
         counts: Knows the variable; None if nothing counts it.
         variables: Creates its variable.
+
+    Attributes:
+        remarks: What was changed just before a step, by the step; see `remark`.
     """
 
     def __init__(
@@ -229,6 +232,7 @@ class StepLog:
         self._steps = steps
         self._counts = counts
         self._read = variables.backend.read
+        self.remarks: dict[int, str] = {}
         # Not part of the extra state: files do not need it.
         self._table = variables.add("recorded", -1, "float32", (rows, len(ROW)))
 
@@ -241,6 +245,11 @@ class StepLog:
         place = ops.reshape((self._steps.read() - 1) % self.rows, (1, 1))
         table = ops.scatter_update(self._read(self._table), place, ops.expand_dims(stacked, 0))
         self._table.assign(table)
+
+    def remark(self, text: str) -> None:
+        """Keeps, on the host, what was changed just before the next step. Reads from the device."""
+        step = self._steps.wait() + 1
+        self.remarks[step] = " ".join(filter(None, (self.remarks.get(step), text)))
 
     def since(self, step: int) -> tuple[int, list[tuple[int, float, int, int]]]:
         """Returns the number of steps so far, and (step, *row) of the steps after `step`.

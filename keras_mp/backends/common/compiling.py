@@ -118,3 +118,14 @@ def one_program(
         program = lowered.compile(_ROUNDED)
     compiled: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Any]] = program
     return compiled
+
+
+def forget_compiled() -> None:
+    """Has torch.compile compile all functions anew: it knows them by their code. Elsewhere nothing.
+
+    What they read of objects it takes for constant, as far as it does not guard it.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.compiler.reset()

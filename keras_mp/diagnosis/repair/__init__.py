@@ -9,6 +9,7 @@
 | search   | the smallest change with which a batch does not overflow |
 | trials   | whether the step of a batch is finite with some changes |
 | changes  | layers and losses that compute in float32: for a trial, or for good |
+| denials  | layers that the graph rewrite leaves in float32 |
 | live     | what else changes in a live model: compiled functions, loss scale, statistics |
 | record   | `Repairs`, `Repair`, `Verdict`: what was done, as data and as text |
 """

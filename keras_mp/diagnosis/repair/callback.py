@@ -1,31 +1,71 @@
 """`PrecisionRepair`: watches the skipped steps of `fit`, and repairs the model when they go on."""
 
+import functools
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from keras_mp.backends.common.batches import LastBatch
-from keras_mp.backends.common.processes import process_count
 from keras_mp.diagnosis.repair.agreeing import agreed
 from keras_mp.diagnosis.repair.live import forget_streak
 from keras_mp.diagnosis.repair.record import Repairs, Verdict
 from keras_mp.diagnosis.repair.repairing import (
     as_float32_layers,
     as_found,
+    as_rules,
+    denied_layers,
     healthy_scale,
-    optimizer_of,
+    optimizers_of,
     repair_again,
     searched,
 )
 from keras_mp.diagnosis.repair.search import Found
 from keras_mp.diagnosis.repair.watching import Limits, SkipWatch
+from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import widened_paths
 
 _SKIPS = 20
 
 _logger = logging.getLogger("keras_mp")
+
+
+class _Watched:
+    """An optimizer, and its skipped steps.
+
+    Attributes:
+        optimizer: The optimizer.
+        watch: Says when to act.
+        healthy: The loss scale before training.
+        skipped, skipped_at_repair: Steps that were skipped so far, and up to the last repair.
+    """
+
+    def __init__(self, optimizer: LossScaleOptimizer, watch: SkipWatch, counts: bool) -> None:
+        self.optimizer, self.watch = optimizer, watch
+        self.healthy = 0.0
+        self.skipped = self.skipped_at_repair = 0
+        # A train_step of the model's own may take several steps for a batch, or none.
+        self._counts, self._iterations = counts, 0
+
+    def begin(self) -> None:
+        """Notes where the training begins."""
+        self.skipped = self.skipped_at_repair = int(self.optimizer.skipped_steps)
+        self.healthy = healthy_scale(self.optimizer)
+        if self._counts:
+            self._iterations = int(self.optimizer.iterations)
+
+    def look(self, batches: int) -> str | None:
+        """Returns why to act now, or None."""
+        optimizer = self.optimizer
+        before, self.skipped = self.skipped, int(optimizer.skipped_steps)
+        new = max(0, self.skipped - before)  # state may be restored
+        steps = batches
+        if self._counts:
+            taken = int(optimizer.iterations)
+            steps, self._iterations = max(0, taken - self._iterations), taken
+            steps += 0 if optimizer._settings.count_skipped_steps else new
+        return self.watch.look(steps, new, lambda: float(optimizer.loss_scale))
 
 
 class PrecisionRepair(keras.callbacks.Callback):
@@ -53,6 +93,9 @@ class PrecisionRepair(keras.callbacks.Callback):
     either, the weights have blown up, the code casts to float16 itself) it says that, and stops the
     training. `logs["repairs"]`, at the end of an epoch, is the number of repairs so far.
 
+    Of a model with a `train_step` of its own, such as a GAN, it watches all `LossScaleOptimizer`s
+    in its attributes, and repairs when one of them skips; the loss scale of that one returns.
+
     It lasts: `model.save` keeps the policies of the layers. Weights files, such as those of
     `BackupAndRestore`, keep the paths of what was repaired, and this callback, or
     `keras_mp.resume`, repairs the model of the new process before its first step.
@@ -70,12 +113,13 @@ class PrecisionRepair(keras.callbacks.Callback):
         max_repairs: How many repairs there may be in one `fit`.
         stop: Whether to stop the training where it cannot be repaired. False: it goes on skipping.
         all_float32: Whether, as the last resort, all layers may compute in float32.
+        remedy: "float32", or "bfloat16" for layers with which that is as good, as in
+            `keras_mp.repair`.
 
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
         ValueError: A number is out of its range; at the start of `fit`, if the optimizer skips
-            nothing (`skip_nonfinite=False`), the graph rewrite holds for the model, or there are
-            several processes on JAX.
+            nothing (`skip_nonfinite=False`).
 
     Attributes:
         repairs: The `Repairs` so far.
@@ -104,6 +148,7 @@ class PrecisionRepair(keras.callbacks.Callback):
         max_repairs: int = 8,
         stop: bool = True,
         all_float32: bool = False,
+        remedy: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
         for name, value in (("skips", skips), ("max_repairs", max_repairs)):
@@ -116,41 +161,39 @@ class PrecisionRepair(keras.callbacks.Callback):
         self.repairs = Repairs()
         self.stopped: str | None = None
         self._skips, self._min_scale, self._share = skips, min_loss_scale, skipped_share
-        self._max_repairs, self._stop, self._all_float32 = max_repairs, stop, all_float32
+        self._max_repairs, self._stop = max_repairs, stop
+        self._rules = as_rules(all_float32, remedy)
         self._batch = LastBatch()
-        self._watch: SkipWatch | None = None
+        self._watched: list[_Watched] = []
         self._has_begun = self._gave_up = self._is_waiting = False
         self._steps_a_call = self._since_look = self._pause = self._fruitless = 0
-        self._made_in_fit = self._skipped = self._skipped_at_repair = 0
-        self._healthy = 0.0
-        self._optimizer: LossScaleOptimizer
+        self._looks_after = self._made_in_fit = 0
 
     # -- callbacks -------------------------------------------------------------------------------
 
     def on_train_begin(self, logs: Any = None) -> None:
-        optimizer = optimizer_of(self.model, "PrecisionRepair")
-        if not optimizer.skip_nonfinite:
+        optimizers = optimizers_of(self.model, "PrecisionRepair")
+        if not all(optimizer.skip_nonfinite for optimizer in optimizers):
             raise ValueError(
                 "PrecisionRepair has nothing to watch: the optimizer was made with "
                 "skip_nonfinite=False, and checks no gradient."
             )
-        if keras.backend.backend() == "jax" and process_count() > 1:
-            raise ValueError(
-                "PrecisionRepair needs one process on JAX: no process has a batch of several. Run "
-                "keras_mp.repair(model, x, y) in one process, and paste its `code()` before the "
-                "model is made."
-            )
-        self._optimizer = optimizer
         self._has_begun = self._gave_up = self._is_waiting = False
         self.stopped = None
         self._made_in_fit = self._fruitless = self._pause = 0
-        limits = Limits(
+        self._watched = [
+            _Watched(optimizer, SkipWatch(self._limits(optimizer)), has_own_step(self.model))
+            for optimizer in optimizers
+        ]
+        self._looks_after = min(each.watch.limits.skips for each in self._watched)
+        self._batch.follow(self.model)
+
+    def _limits(self, optimizer: LossScaleOptimizer) -> Limits:
+        return Limits(
             self._skips or optimizer.max_consecutive_skips or _SKIPS,
             optimizer.min_scale if self._min_scale is None else float(self._min_scale),
             self._share,
         )
-        self._watch = SkipWatch(limits)
-        self._batch.follow(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._has_begun:
@@ -160,8 +203,8 @@ class PrecisionRepair(keras.callbacks.Callback):
         # Not at the beginning of training: callbacks after this one may restore a backup there.
         self._has_begun = True
         self._sync()
-        self._skipped = self._skipped_at_repair = int(self._optimizer.skipped_steps)
-        self._healthy = healthy_scale(self._optimizer)
+        for each in self._watched:
+            each.begin()
         self._since_look = 0
         self._steps_a_call = self.model.steps_per_execution
         if again := repair_again(self.model):
@@ -170,17 +213,15 @@ class PrecisionRepair(keras.callbacks.Callback):
                 "keras_mp: as in the training that is continued, %s compute in float32",
                 ", ".join(f"`{path}`" for path in again),
             )
-        if widened_paths(self._optimizer):
-            layers = as_float32_layers(self.model)
-            self.repairs = Repairs(self.repairs.made, None, layers)
+        if any(widened_paths(each.optimizer) for each in self._watched):
+            layers, denied = as_float32_layers(self.model), denied_layers(self.model)
+            self.repairs = Repairs(self.repairs.made, None, layers, denied)
 
     # No self.model at each batch: on JAX, Keras assigns the state to all variables when it is read.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        watch = self._watch
-        assert watch is not None
-        if self._since_look + self._steps_a_call > watch.limits.skips:
+        if self._since_look + self._steps_a_call > self._looks_after:
             self._sync()
-            self._look(watch)
+            self._look()
         self._since_look += self._steps_a_call
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -192,15 +233,13 @@ class PrecisionRepair(keras.callbacks.Callback):
 
     # -- what is done ----------------------------------------------------------------------------
 
-    def _look(self, watch: SkipWatch) -> None:
-        optimizer, steps = self._optimizer, self._since_look
-        self._since_look = 0
-        skipped = int(optimizer.skipped_steps)
-        new, self._skipped = max(0, skipped - self._skipped), skipped  # state may be restored
-        reason = watch.look(steps, new, lambda: float(optimizer.loss_scale))
+    def _look(self) -> None:
+        steps, self._since_look = self._since_look, 0
+        sick = [(each, why) for each in self._watched if (why := each.look(steps)) is not None]
         self._pause = max(0, self._pause - steps)
-        if reason is None or self._gave_up or self._is_waiting or self._pause:
+        if not sick or self._gave_up or self._is_waiting or self._pause:
             return
+        watched, reason = sick[0]
         if self._made_in_fit >= self._max_repairs:
             self._give_up(
                 Verdict(
@@ -211,29 +250,30 @@ class PrecisionRepair(keras.callbacks.Callback):
             )
             return
         self._is_waiting = True
-        if not self._batch.show(self.model, self._repair):
-            forget_streak(optimizer)  # the repair comes with the next batch
+        if not self._batch.show(self.model, functools.partial(self._repair, watched)):
+            forget_streak(watched.optimizer)  # the repair comes with the next batch
 
-    def _repair(self, data: Any) -> None:
+    def _repair(self, watched: "_Watched", data: Any) -> None:
         self._is_waiting = False
-        assert self._watch is not None
-        tolerated = self._watch.tolerated
+        optimizer, tolerated = watched.optimizer, watched.watch.tolerated
 
-        def search() -> Found | Verdict:
-            batch = keras.utils.unpack_x_y_sample_weight(data)
-            return searched(self.model, batch, self._healthy, tolerated, self._all_float32)
+        def search(batch: Any) -> Found | Verdict:
+            batch = keras.utils.unpack_x_y_sample_weight(batch)
+            return searched(self.model, batch, watched.healthy, tolerated, self._rules)
 
-        found = agreed(self.model, search)
-        done = as_found(self.model, found, self._skipped - self._skipped_at_repair)
+        found = agreed(self.model, search, data)
+        skipped = watched.skipped - watched.skipped_at_repair
+        done = as_found(self.model, found, skipped, optimizer)
         self.repairs = self.repairs.plus(done)
         if done:
             self._batch.follow_again(self.model)
-            self._watch.forget()
+            for each in self._watched:
+                each.watch.forget()
             self._made_in_fit += 1
             self._fruitless = 0
-            self._skipped_at_repair = self._skipped
-            for each in done:
-                _logger.warning("keras_mp: %s", each)
+            watched.skipped_at_repair = watched.skipped
+            for made in done:
+                _logger.warning("keras_mp: %s", made)
             return
         assert done.verdict is not None
         if done.verdict.ends:
@@ -241,7 +281,7 @@ class PrecisionRepair(keras.callbacks.Callback):
             return
         self._fruitless += 1
         # A search takes as long as many steps.
-        self._pause = self._watch.limits.skips * 2**self._fruitless
+        self._pause = watched.watch.limits.skips * 2**self._fruitless
         if self._fruitless == 1:
             _logger.warning("keras_mp: steps are skipped. %s", done.verdict.text)
 

@@ -9,14 +9,21 @@ from keras import ops
 
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.repair.changes import Change
+from keras_mp.diagnosis.repair.denials import Denial
+from keras_mp.graph_rewrite.enabling import deny
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import compile_anew, widen
 from keras_mp.scaling.scaler import DynamicLossScaler
 
 
-def make_changes(model: Any, changes: Iterable[Change]) -> None:
-    """Gives layers and losses the policy float32 for good, and has functions compiled anew."""
-    widen(each for change in changes for each in change.objects())
+def make_changes(model: Any, changes: Iterable[Change | Denial]) -> None:
+    """Makes changes for good, and has functions compiled anew."""
+    some = list(changes)
+    for change in some:
+        if isinstance(change, Change):
+            widen(change.objects(), change.dtype)
+    if denied := [change.path for change in some if isinstance(change, Denial)]:
+        deny(model, denied)
     compile_anew(model)
 
 

@@ -11,6 +11,8 @@ from keras_mp.float_formats import LARGEST
 from keras_mp.rendering.model import Part, Renderable, Text
 from keras_mp.rendering.text import pluralized
 
+_ENABLE = "optimizer = keras_mp.graph_rewrite.enable"
+
 Kind = Literal["nothing", "data", "weights", "float32", "code", "parts", "unsearched", "bound"]
 
 
@@ -27,6 +29,7 @@ class Repair:
         scale_before: The loss scale then.
         scale: The loss scale since.
         notes: What else was done or is to be known.
+        bfloat16: Those of the layers that compute in bfloat16 instead.
     """
 
     layers: tuple[str, ...]
@@ -37,11 +40,18 @@ class Repair:
     scale_before: float
     scale: float
     notes: tuple[str, ...] = ()
+    bfloat16: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        names = [f"`{name}`" for name in (*self.layers, *self.losses)]
-        compute = "computes" if len(names) == 1 else "compute"
-        text = f"step {self.step}: {listed(names)} now {compute} in float32"
+        names = (*self.layers, *self.losses)
+        wide = [f"`{name}`" for name in names if name not in self.bfloat16]
+        some = [(wide, "float32"), ([f"`{name}`" for name in self.bfloat16], "bfloat16")]
+        told = [
+            f"{listed(each)} now {'computes' if len(each) == 1 else 'compute'} in {dtype}"
+            for each, dtype in some
+            if each
+        ]
+        text = f"step {self.step}: {', '.join(told)}"
         if self.finding is not None:
             text += f": {_why(self.finding)}"
         text += f". {pluralized(self.skipped, 'step')} {'was' if self.skipped == 1 else 'were'} "
@@ -85,11 +95,13 @@ class Repairs(Renderable):
         made: The repairs.
         verdict: Why the last search changed nothing; None where it changed something.
         float32_layers: All layers that were repaired, as a map to paste; None where none was.
+        denied: All layers that are denied to the graph rewrite, where that holds for the model.
     """
 
     made: tuple[Repair, ...] = ()
     verdict: Verdict | None = None
     float32_layers: Float32Layers | None = None
+    denied: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.made)
@@ -113,10 +125,16 @@ class Repairs(Renderable):
     def plus(self, other: "Repairs") -> "Repairs":
         """Returns these and later ones."""
         layers = other.float32_layers or self.float32_layers
-        return replace(other, made=(*self.made, *other.made), float32_layers=layers)
+        denied = other.denied or self.denied
+        return replace(other, made=(*self.made, *other.made), float32_layers=layers, denied=denied)
 
     def code(self) -> str:
-        """Returns Python that makes the `keras.dtype_policies.DTypePolicyMap`; "" without one."""
+        """Returns Python that makes the `keras.dtype_policies.DTypePolicyMap`; "" without one.
+
+        For a model of the graph rewrite: its `enable`, with `deny_layers`.
+        """
+        if self.denied:
+            return f"{_ENABLE}(optimizer, deny_layers={self.denied!r})"
         return "" if self.float32_layers is None else self.float32_layers.code()
 
     def policy_map(self) -> Any:
@@ -138,7 +156,10 @@ class Repairs(Renderable):
         if self.verdict is not None:
             told.append(self.verdict.text)
         yield from map(Text, told or ["no repair"])
-        if self.float32_layers is not None:
+        if self.denied:
+            yield Text("For the program:")
+            yield Text(self.code(), "code")
+        elif self.float32_layers is not None:
             yield from self.float32_layers.parts()
 
 

@@ -1,31 +1,42 @@
 """`repair`: finds the smallest change that ends an overflow on a batch, and applies it for good."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
 from keras_mp.backends.common.compiling import without_optimization
 from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.backends.common.processes import process_count
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.batches import one_batch
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.step import DryRun, check_model, current_scale
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
+from keras_mp.diagnosis.repair.agreeing import agreed
 from keras_mp.diagnosis.repair.live import (
     make_changes,
     mend_statistics,
     restart_scale,
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
-from keras_mp.diagnosis.repair.search import Found, smallest_change
-from keras_mp.graph_rewrite.rewritten import check_not_rewritten
-from keras_mp.graph_rewrite.submodels import has_own_step
+from keras_mp.diagnosis.repair.search import Found, Rules, smallest_change
+from keras_mp.graph_rewrite import submodels
+from keras_mp.graph_rewrite.enabling import deny
+from keras_mp.graph_rewrite.rewritten import rewritten_in, state_of
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import compile_anew, note_widened, widen_as_noted, widened_paths
+from keras_mp.optimizer.widened import (
+    bfloat16_paths,
+    compile_anew,
+    note_widened,
+    widen_as_noted,
+    widened_paths,
+)
+
+_GROWTH = 65536.0
 
 
 def repair(
@@ -36,6 +47,7 @@ def repair(
     *,
     loss_scale: float | None = None,
     all_float32: bool = False,
+    remedy: Literal["float32", "bfloat16"] = "float32",
 ) -> Repairs:
     """Ends the overflow of a batch: the smallest part of the model that helps computes in float32.
 
@@ -46,12 +58,17 @@ def repair(
     counters stay. Moving statistics of BatchNormalization that skipped steps left at inf or nan
     begin anew; `keras_mp.protect_state` keeps them from that.
 
+    Where nothing overflows, it repairs layers whose gradients are all 0 in float16, and not in
+    float32, at the highest loss scale that fits the batch: up to `max_scale` of the optimizer, or
+    65536 times that of a healthy training.
+
     A layer stands for all in it, and for the outermost layer of a library that it is in, such as
-    MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`.
+    MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`. In a model
+    of the graph rewrite, layers are added to its `deny_layers`.
 
     For a loop of your own, after many skipped steps; in `fit` there is `keras_mp.PrecisionRepair`.
     A step that you have compiled yourself you compile again after a repair. Of several processes
-    each repairs what its own batch needs: give all the same.
+    each has to call it, with a batch of its own: all repair what one of them needs.
 
     Args:
         model: A built `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer`.
@@ -61,6 +78,9 @@ def repair(
         loss_scale: That of a healthy training; None for the initial one of the optimizer, or that
             of now where it is higher.
         all_float32: Whether all layers may compute in float32, where nothing less helps.
+        remedy: With "bfloat16", which is as fast as float16, each of these layers computes in
+            bfloat16 if the loss of the batch stays within 1 % of that with float32; else, and under
+            the graph rewrite, in float32.
 
     Returns:
         `Repairs`: true where something was changed, each with its layers and a sentence. Else
@@ -68,7 +88,7 @@ def repair(
 
     Raises:
         TypeError: `model` is no `keras.Model`, or has another optimizer.
-        ValueError: It is not built or not compiled; the graph rewrite holds for it.
+        ValueError: It is not built or not compiled, or `remedy` is another name.
 
     >>> planted = keras.layers.Dense(
     ...     2, kernel_initializer="ones", dtype="mixed_float16", name="planted"
@@ -81,25 +101,53 @@ def repair(
     >>> bool(repair(model, np.ones((1, 4)), np.ones((1, 1))))
     False
     """
+    rules = as_rules(all_float32, remedy)
     check_model(model, compiled=True)
-    optimizer = optimizer_of(model, "repair")
+    optimizer = optimizers_of(model, "repair")[0]
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
-    found = searched(model, batch, scale, SMALL_SCALE, all_float32)
-    return as_found(model, found, int(optimizer.skipped_steps))
+    highest = optimizer._settings.max_scale or scale * _GROWTH
+    rules = replace(rules, highest_scale=highest if optimizer.dynamic else scale)
+
+    def search(own: tuple[Any, Any, Any]) -> Found | Verdict:
+        return searched(model, own, scale, SMALL_SCALE, rules)
+
+    found = search(batch) if process_count() == 1 else agreed(model, search, batch)
+    return as_found(model, found, int(optimizer.skipped_steps), optimizer)
 
 
-def optimizer_of(model: Any, who: str) -> LossScaleOptimizer:
-    """Returns the optimizer of a compiled model; TypeError where it is another one."""
-    optimizer = model.optimizer
-    if not isinstance(optimizer, LossScaleOptimizer):
+def as_rules(all_float32: bool, remedy: str) -> Rules:
+    """Returns what a repair may do; ValueError for an unknown remedy."""
+    if remedy not in ("float32", "bfloat16"):
+        raise ValueError(f"remedy must be 'float32' or 'bfloat16', but got {remedy!r}.")
+    return Rules(all_float32, remedy == "bfloat16")
+
+
+def optimizers_of(model: Any, who: str) -> list[LossScaleOptimizer]:
+    """Returns the optimizers that scale the loss: that of `compile`, then those of a `train_step`.
+
+    Raises:
+        TypeError: There is none.
+    """
+    found = _optimizers_in(model)
+    if not found:
         raise TypeError(
             f"{who} needs a model compiled with keras_mp.LossScaleOptimizer, but the optimizer is "
-            f"{unwrapped(optimizer)}."
+            f"{unwrapped(model.optimizer)}."
         )
-    check_not_rewritten(model)
-    return optimizer
+    return found
+
+
+def _optimizers_in(model: Any) -> list[LossScaleOptimizer]:
+    held = submodels.optimizers(model).values() if submodels.has_own_step(model) else ()
+    every = {id(each): each for each in (model.optimizer, *held)}
+    return [each for each in every.values() if isinstance(each, LossScaleOptimizer)]
+
+
+def _widened_paths(model: Any) -> list[str]:
+    every = (path for each in _optimizers_in(model) for path in widened_paths(each))
+    return list(dict.fromkeys(every))
 
 
 def healthy_scale(optimizer: LossScaleOptimizer) -> float:
@@ -108,11 +156,13 @@ def healthy_scale(optimizer: LossScaleOptimizer) -> float:
     return max(now, optimizer.initial_scale) if optimizer.dynamic else now
 
 
-def as_found(model: Any, found: Found | Verdict, skipped: int) -> Repairs:
-    """Makes the change that was found, if there is one."""
+def as_found(
+    model: Any, found: Found | Verdict, skipped: int, optimizer: LossScaleOptimizer
+) -> Repairs:
+    """Makes the change that was found, if there is one, for the optimizer that skips steps."""
     if isinstance(found, Verdict):
         return Repairs(verdict=found)
-    return carried_out(model, found, skipped)
+    return carried_out(model, found, skipped, optimizer)
 
 
 def searched(
@@ -120,7 +170,7 @@ def searched(
     batch: tuple[Any, Any, Any],
     scale: float,
     tolerated: float,
-    all_float32: bool,
+    rules: Rules,
 ) -> Found | Verdict:
     """Returns what to change, or why nothing helps; changes nothing.
 
@@ -131,15 +181,15 @@ def searched(
     with np.errstate(all="ignore"), without_optimization():
         try:
             dry_run = DryRun(model, *batch, loss_scale=scale)
-            return smallest_change(dry_run, scale, tolerated, all_float32)
+            return smallest_change(dry_run, scale, tolerated, rules)
         except Exception:
-            if not has_own_step(model):
+            if not submodels.has_own_step(model):
                 raise
-            return _searched_in_parts(model, batch[0], scale, tolerated, all_float32)
+            return _searched_in_parts(model, batch[0], scale, tolerated, rules)
 
 
 def _searched_in_parts(
-    model: Any, x: Any, scale: float, tolerated: float, all_float32: bool
+    model: Any, x: Any, scale: float, tolerated: float, rules: Rules
 ) -> Found | Verdict:
     run = []
     for path, inner in [(model.name, model), *layers_of(model)]:
@@ -147,7 +197,7 @@ def _searched_in_parts(
             continue
         try:
             dry_run = DryRun(inner, x, loss_scale=scale)
-            found = smallest_change(dry_run, scale, tolerated, all_float32)
+            found = smallest_change(dry_run, scale, tolerated, rules)
         except Exception:  # noqa: BLE001 - it takes other inputs
             continue
         run.append(path)
@@ -168,15 +218,15 @@ def _searched_in_parts(
     )
 
 
-def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
+def carried_out(model: Any, found: Found, skipped: int, optimizer: LossScaleOptimizer) -> Repairs:
     """Makes a change that was found."""
-    optimizer = model.optimizer
     before = current_scale(optimizer)
     scale = found.scale if optimizer.dynamic else before
     mended = mend_statistics(model)
     make_changes(model, found.changes)
     restart_scale(optimizer, scale)
-    note_widened(optimizer, [change.path for change in found.changes])
+    narrower = tuple(change.path for change in found.changes if change.dtype == "bfloat16")
+    note_widened(optimizer, [change.path for change in found.changes], narrower)
     notes = [found.note] if found.note else []
     if mended:
         notes.append(
@@ -192,25 +242,43 @@ def carried_out(model: Any, found: Found, skipped: int) -> Repairs:
         scale_before=before,
         scale=scale,
         notes=tuple(notes),
+        bfloat16=narrower,
     )
-    return Repairs((done,), None, as_float32_layers(model))
+    if (log := optimizer._statistics.log) is not None:
+        log.remark(str(done))
+    return Repairs((done,), None, as_float32_layers(model), denied_layers(model))
+
+
+def denied_layers(model: Any) -> tuple[str, ...]:
+    """Returns the layers that are denied in a model of the graph rewrite."""
+    states = map(state_of, rewritten_in(model))
+    found = [path for state in states if state is not None for path in state.options.deny_layers]
+    return tuple(dict.fromkeys(found))
 
 
 def as_float32_layers(model: Any) -> Float32Layers | None:
     """Returns all layers of a model that were repaired, as a map to paste; None without any."""
-    paths = set(widened_paths(model.optimizer))
+    paths = set(_widened_paths(model))
     chosen = [part.whole for part in layer_paths.parts(model) if part.whole_path in paths]
     if not chosen:
         return None
     by_hand = [
         each for each in chosen if not all(map(layer_paths.has_path, layer_paths.inside(each)))
     ]
-    return layer_paths.float32_layers(model, chosen, by_hand=by_hand, optimizer=model.optimizer)
+    narrower = [path for each in _optimizers_in(model) for path in bfloat16_paths(each)]
+    return layer_paths.float32_layers(
+        model, chosen, by_hand=by_hand, optimizer=model.optimizer, bfloat16=narrower
+    )
 
 
 def repair_again(model: Any) -> tuple[str, ...]:
     """Repairs a model as the restored state of its optimizer says; returns what was changed."""
-    paths = widen_as_noted(model)
+    paths = tuple(path for each in _optimizers_in(model) for path in widen_as_noted(model, each))
+    if rewritten_in(model):
+        known = denied_layers(model)
+        denied = [path for path in _widened_paths(model) if path not in known]
+        deny(model, denied)
+        paths = (*paths, *denied)
     if paths:
         compile_anew(model)
     return paths

@@ -5,8 +5,8 @@ help, parts are left out of a model that is all float32, as long as it stays fin
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -21,11 +21,15 @@ from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
 from keras_mp.diagnosis.overflow_search.float32_suggestions import suggested
 from keras_mp.diagnosis.overflow_search.report import Finding
 from keras_mp.diagnosis.overflow_search.undefined import folded_away
+from keras_mp.diagnosis.repair import denials
 from keras_mp.diagnosis.repair.changes import Change, all_changes, in_float32
 from keras_mp.diagnosis.repair.record import Verdict
 from keras_mp.diagnosis.repair.trials import Trials
 from keras_mp.float_formats import LARGEST
+from keras_mp.graph_rewrite.rewritten import replaying_by, rewritten_in
 
+Unit = TypeVar("Unit")
+_AS_GOOD = 0.01  # of the loss with float32
 _FEW = 4  # layers of which all may be changed without being asked for
 
 
@@ -40,14 +44,30 @@ class Found:
         note: What of the step was not searched, or "".
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[Change | denials.Denial, ...]
     scale: float
     finding: Finding | None
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a repair may do.
+
+    Attributes:
+        everything: Whether, as the last resort, all layers may be changed.
+        bfloat16: Whether layers may compute in bfloat16, where that is as good as float32.
+        highest_scale: The loss scale that training may come to, where layers may be changed whose
+            gradients are 0 even then; 0 where these are not looked for.
+    """
+
+    everything: bool = False
+    bfloat16: bool = False
+    highest_scale: float = 0.0
+
+
 def smallest_change(
-    dry_run: DryRun, scale: float, tolerated: float, everything: bool = False
+    dry_run: DryRun, scale: float, tolerated: float, rules: Rules
 ) -> Found | Verdict:
     """Returns what to have compute in float32 so that a step is finite, or why nothing helps.
 
@@ -55,26 +75,38 @@ def smallest_change(
         dry_run: The batch.
         scale: The loss scale of a healthy training.
         tolerated: The loss scale down to which nothing has to be changed.
-        everything: Whether, as the last resort, all layers may.
+        rules: What may be done.
     """
     if (bad := _bad_data(dry_run)) or (bad := _bad_weights(dry_run.model)):
         return bad
     dry_run.loss_scale = scale
     trials = Trials(dry_run, scale)
-    analysis = _analysed(dry_run)
-    if _compiles(dry_run.model):
-        trials.lose(tuple({c: None for record in analysis.records for c in folded_away(record)}))
+    in_place = rewritten_in(dry_run.model)
+    if in_place:
+        found = denials.overflows(dry_run)
+        first = next(iter(found), None)
+    else:
+        analysis = _analysed(dry_run)
+        first = _first(analysis)
+        if _compiles(dry_run.model):
+            lost = {c: None for record in analysis.records for c in folded_away(record)}
+            trials.lose(tuple(lost))
     if (fits := trials.fitting_scale((), tolerated)) is not None:
+        if rules.highest_scale and (underflow := _underflow(trials, fits, rules)):
+            return underflow
         return Verdict(
             "nothing", f"Nothing overflows on this batch at a loss scale of {fits:.10g}."
         )
     units = all_changes(dry_run.model)
     if not units or not trials.helps(units):
         return _hopeless(dry_run, units)
-    targets = _suggested(analysis, dry_run)
-    likely = [unit for unit in units if any(unit.target is each for each in targets)]
+    if in_place:
+        likely: Sequence[Change | denials.Denial] = denials.likely(found, units)
+    else:
+        targets = _suggested(analysis, dry_run)
+        likely = [unit for unit in units if any(unit.target is each for each in targets)]
     chosen = least(likely, trials.helps) if trials.helps(likely) else least(units, trials.helps)
-    if len(chosen) == len(units) > _FEW and not everything:
+    if len(chosen) == len(units) > _FEW and not rules.everything:
         return Verdict(
             "parts",
             f"Only with all {len(units)} layers in float32 nothing overflows. "
@@ -82,7 +114,55 @@ def smallest_change(
         )
     found_scale = trials.fitting_scale(chosen)
     assert found_scale is not None
-    return Found(tuple(chosen), found_scale, _first(analysis))
+    if rules.bfloat16:
+        chosen = _in_bfloat16(chosen, trials, found_scale)
+    return Found(tuple(chosen), found_scale, first)
+
+
+def _underflow(trials: Trials, fits: float, rules: Rules) -> Found | None:
+    """Returns what to change so that no layer has only zeros for gradients; None for nothing."""
+    model = trials.dry_run.model
+    scale = trials.highest_scale(fits, rules.highest_scale)
+    zero = trials.without_gradient((), scale)
+    units = [unit for unit in all_changes(model) if zero]
+    if not units or not trials.helps(units):
+        return None
+    lost = zero - trials.without_gradient(units, scale)
+
+    def helps(some: Sequence[Change | denials.Denial]) -> bool:
+        if trials.fitting_scale(some, fits) is None:
+            return False
+        return not lost & trials.without_gradient(some, scale)
+
+    if not lost or not helps(units):
+        return None
+    chosen = least(units, helps)
+    if len(chosen) == len(units) > _FEW and not rules.everything:
+        return None
+    note = (
+        f"In float16 all gradients of {listed(sorted(lost))} were 0 at a loss scale of "
+        f"{scale:.10g}, the highest that fits."
+    )
+    return Found(tuple(chosen), fits, None, note)
+
+
+def _in_bfloat16(
+    chosen: Sequence[Change | denials.Denial], trials: Trials, scale: float
+) -> list[Change | denials.Denial]:
+    """Returns changes with those layers in bfloat16 with which the loss stays as in float32."""
+    wanted = trials.loss(chosen, scale)
+    if wanted is None:
+        return list(chosen)
+    for i, change in enumerate(chosen):
+        if not isinstance(change, Change) or not change.is_layer:
+            continue
+        tried = [*chosen[:i], replace(change, dtype="bfloat16"), *chosen[i + 1 :]]
+        if trials.fitting_scale(tried) != scale:
+            continue
+        loss = trials.loss(tried, scale)
+        if loss is not None and abs(loss - wanted) <= _AS_GOOD * abs(wanted):
+            chosen = tried
+    return list(chosen)
 
 
 def _first(analysis: Analysis) -> Finding | None:
@@ -92,7 +172,7 @@ def _first(analysis: Analysis) -> Finding | None:
     return next(computed, analysis.report.first)
 
 
-def least(units: Sequence[Change], helps: Callable[[Sequence[Change]], bool]) -> list[Change]:
+def least(units: Sequence[Unit], helps: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """Returns a part of `units` that helps, and of which nothing can be left out.
 
     Tries one of them alone, then leaves out halves, quarters, and so on.
@@ -182,8 +262,8 @@ def _numbers(array: Any) -> Any:
     return as_numpy(array) if "float" in dtype else None
 
 
-def _hopeless(dry_run: DryRun, units: Sequence[Change]) -> Verdict:
-    with in_float32(units):
+def _hopeless(dry_run: DryRun, units: Sequence[Change | denials.Denial]) -> Verdict:
+    with in_float32(units), replaying_by(rewritten_in(dry_run.model), None):
         first = _analysed(dry_run).report.first
     if first is not None and first.dtype == "float16":
         at = "" if first.source is None else f" at {first.source.short}"

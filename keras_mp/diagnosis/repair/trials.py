@@ -3,14 +3,20 @@
 import contextlib
 import copy
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from keras_mp.backends import keras_hooks
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, changed_by, observed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import Perturber, floats, is_finite
+from keras_mp.diagnosis.dry_run.tensors import Perturber, as_numpy, floats, is_finite
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.overflow_search.undefined import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
+from keras_mp.diagnosis.repair.denials import Denial
 
 
 class Trials:
@@ -27,7 +33,9 @@ class Trials:
         self._folded: tuple[LostConstant, ...] = ()
         self._known: dict[tuple[float, frozenset[int]], float | None] = {}
 
-    def fitting_scale(self, changes: Sequence[Change], lowest: float = SMALL_SCALE) -> float | None:
+    def fitting_scale(
+        self, changes: Sequence[Change | Denial], lowest: float = SMALL_SCALE
+    ) -> float | None:
         """Returns the highest scale by halving at which the step is finite, or None.
 
         What a lower scale than that of a healthy training mends is no fault.
@@ -36,7 +44,7 @@ class Trials:
             changes: What computes in float32.
             lowest: The least scale to look at, where that of a healthy training is not less.
         """
-        key = lowest, frozenset(id(change.target) for change in changes)
+        key = lowest, frozenset(map(id, changes))
         if key not in self._known:
             try:
                 with in_float32(changes), self._without_constants():
@@ -47,9 +55,47 @@ class Trials:
                 self._known[key] = None  # TensorFlow adds no float16 to float32
         return self._known[key]
 
-    def helps(self, changes: Sequence[Change]) -> bool:
+    def helps(self, changes: Sequence[Change | Denial]) -> bool:
         """Returns whether the step is finite with changes."""
         return self.fitting_scale(changes) is not None
+
+    def loss(self, changes: Sequence[Change | Denial], scale: float) -> float | None:
+        """Returns the loss of the batch with changes; None without one, or where it raises."""
+        dry_run = copy.copy(self.dry_run)
+        dry_run.loss_scale = scale
+        try:
+            with in_float32(changes), self._without_constants(), self._observed():
+                loss = dry_run.run().loss
+            return None if loss is None else float(as_numpy(loss))
+        except Exception:  # noqa: BLE001 - as of `fitting_scale`
+            return None
+
+    def without_gradient(self, changes: Sequence[Change | Denial], scale: float) -> set[str]:
+        """Returns the paths of layers whose gradients, of all their weights, are 0."""
+        with in_float32(changes), self._without_constants():
+            programs = StepPrograms(self.dry_run.model, with_ops=bool(self._folded))
+            _, gradients = self._step(programs, scale)
+        known = {
+            id(weight): None if gradient is None else bool(np.any(as_numpy(gradient)))
+            for weight, gradient in zip(
+                self.dry_run.model.trainable_variables, gradients or (), strict=bool(gradients)
+            )
+        }
+        found = set()
+        for path, layer in layers_of(self.dry_run.model):
+            own = [known.get(id(v)) for v in keras_hooks.own_weights(layer)]
+            own = [each for each in own if each is not None]
+            if own and not any(own):
+                found.add(path)
+        return found
+
+    def highest_scale(self, scale: float, most: float) -> float:
+        """Returns the highest scale by doubling, up to `most`, at which the step is finite."""
+        programs = StepPrograms(self.dry_run.model, with_ops=bool(self._folded))
+        with self._without_constants():
+            while 2 * scale <= most and self._is_finite(programs, 2 * scale):
+                scale *= 2
+        return scale
 
     def lose(self, constants: Sequence[LostConstant]) -> None:
         """Has trials compute without constants that the compiled step folds away."""
@@ -70,6 +116,15 @@ class Trials:
         return lowest
 
     def _is_finite(self, programs: StepPrograms, scale: float) -> bool:
+        out, gradients = self._step(programs, scale)
+        if not _all_finite(out) or gradients is None:
+            return _all_finite(out)
+        return all(each is None or is_finite(each) is not False for each in gradients)
+
+    def _step(
+        self, programs: StepPrograms, scale: float
+    ) -> tuple[ForwardPass, Sequence[Any] | None]:
+        """Returns the forward pass and the gradients; None where the first is not finite."""
         dry_run = copy.copy(self.dry_run)
         dry_run.loss_scale = scale
         weights = list(dry_run.model.trainable_variables)
@@ -79,15 +134,11 @@ class Trials:
                 out = dry_run.run()
         else:
             out = program.out
-        if out.scaled_loss is None:
-            return _all_finite(out)
-        if not _all_finite(out):
-            return False
+        if out.scaled_loss is None or not _all_finite(out):
+            return out, None
         if program is not None:
-            gradients = [program.of_variable.get(id(weight)) for weight in weights]
-        else:
-            gradients = dry_run.gradients(weights, [], self._observed())
-        return all(each is None or is_finite(each) is not False for each in gradients)
+            return out, [program.of_variable.get(id(weight)) for weight in weights]
+        return out, dry_run.gradients(weights, [], self._observed())
 
     def _observed(self) -> contextlib.AbstractContextManager[None]:
         if not self._folded:

@@ -100,3 +100,15 @@ else:
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
+
+
+def test_repairs_are_text(tmp_path):
+    trace = Trace([1, 2], [0, 0], [4.0, 2.0], [1, 0], [None, None], repairs=[None, "step 1: done."])
+    write_tensorboard(trace, None, tmp_path)
+    found = [
+        (event.step, value.tensor.string_val[0].decode())
+        for event in events(tmp_path)
+        for value in event.summary.value
+        if value.tag.startswith("repairs")
+    ]
+    assert found == [(2, "step 1: done.")]

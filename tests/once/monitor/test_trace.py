@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from keras_mp.diagnosis.ranges.file import read_ranges, write_ranges
-from keras_mp.monitor.drawing import chart
+from keras_mp.monitor.drawing import chart, headline
 from keras_mp.monitor.run_folder import RunFolder, read_run, write_run
 from keras_mp.monitor.trace import Trace, append_jsonl, open_jsonl
 from keras_mp.rendering.terminal import to_text
@@ -464,3 +464,42 @@ def test_keras_is_not_imported(module):
         "sys.exit(any(name in sys.modules for name in ('keras', 'matplotlib', 'tensorboardX')))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+REPAIRED = "step 2: `large` now computes in float32: matmul reached 1.3e+05 (limit 65504)."
+
+
+def repaired_rows():
+    rows = [(1, 0, 4.0, 1, "a/b"), (2, 0, 2.0, 1, None), (3, 1, 4.0, 0, None)]
+    return [(*row, REPAIRED if row[0] == 3 else None) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.csv"])
+def test_what_was_repaired_is_kept(tmp_path, name):
+    Trace.from_rows(repaired_rows()).save(tmp_path / name)
+    again = Trace.load(tmp_path / name)
+    assert again.told_repairs() == [(3, REPAIRED)]
+    assert again.to_dict()["repair"] == [None, None, REPAIRED]
+    assert list(again.rows()) == [row[:5] for row in repaired_rows()]
+
+
+def test_a_repair_that_is_no_text_is_refused(tmp_path):
+    line = '{"step": 1, "epoch": 0, "loss_scale": 1.0, "kind": 0, "variable": null, "repair": 3}\n'
+    (tmp_path / "trace.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=r'line 1: "repair" is 3: expected a sentence, or null'):
+        Trace.load(tmp_path)
+
+
+def test_a_repair_that_was_taken_back_is_dropped():
+    rows = [*repaired_rows(), (2, 0, 2.0, 0, None, None)]
+    assert Trace.from_rows(rows).told_repairs() == []
+
+
+def test_a_repair_is_shown():
+    trace = Trace.from_rows(repaired_rows())
+    (repair,) = (each for each in chart(trace).events if each.name == "repair")
+    assert (repair.x, repair.y) == ([2.5], [2.0])
+    assert "3 steps, 2 skipped (2 inf), 1 repair; loss scale" in headline(trace)
+    assert f"Repair at {REPAIRED}" in " ".join(str(trace).split())
+    trace.plot()
+    assert not [e for e in chart(Trace.from_rows([])).events if e.name == "repair"]

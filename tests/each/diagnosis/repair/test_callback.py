@@ -11,6 +11,7 @@ import keras_mp
 from keras_mp import LossScaleMonitor, LossScaleOptimizer, PrecisionRepair
 from keras_mp.monitor.html_report import html_report
 from keras_mp.monitor.run_folder import RunFolder
+from tests.compiled_steps import settled
 
 BACKEND = keras.backend.backend()
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -327,12 +328,35 @@ def test_before_a_monitor_that_would_stop():
     assert len(monitor.trace) == 12
 
 
-def test_the_page_of_a_run_names_what_was_repaired(tmp_path):
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_the_page_of_a_run_names_what_was_repaired(tmp_path, comes_first):
     model = compiled(sum_of_large(name="net"))
-    fitted(model, *ones(12), PrecisionRepair(skips=3), LossScaleMonitor(tmp_path))
+    repair, monitor = PrecisionRepair(skips=3), LossScaleMonitor(tmp_path)
+    fitted(model, *ones(12), *([repair, monitor] if comes_first else [monitor, repair]))
     run = RunFolder.read(tmp_path)
     assert run.run["repaired"] == ["large"]
-    assert "In float32 since a repair: large." in html_report(run)
+    page = html_report(run)
+    assert "In float32 since a repair: large." in page
+    assert run.trace.told_repairs() == [(4, str(repair.repairs.made[0]))]
+    assert "Repair at step 3: `large` now computes in float32" in page
+
+
+def test_a_step_of_torch_compile(quick_compile, compiled_once):
+    if BACKEND != "torch":
+        pytest.skip("about torch.compile; the others compile in all tests here")
+    import torch
+
+    torch.compiler.reset()
+    large = layers.Dense(1, kernel_initializer=keras.initializers.Constant(4e4), name="large")
+    model = keras.Sequential([keras.Input((4,)), large], name="net")
+    optimizer = settled(
+        LossScaleOptimizer(keras.optimizers.SGD(1e-12), initial_scale=2.0**-8, min_scale=2.0**-8)
+    )
+    model.compile(optimizer, "mse", jit_compile=True)
+    repair = PrecisionRepair(skips=2)
+    fitted(model, *ones(8), repair)
+    assert repair.repairs.layers == ("large",)
+    assert int(model.optimizer.skipped_steps) == 2
 
 
 def test_an_accumulated_step():

@@ -208,18 +208,6 @@ def test_needs_our_optimizer():
         repair(model, *ones(4))
 
 
-def test_a_rewritten_model_is_refused():
-    keras_mp.set_global_policy("float32")
-    optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.SGD(0.1))
-    try:
-        model = sum_of_large()
-        model.compile(optimizer, "mse")
-        with pytest.raises(ValueError, match="is rewritten by keras_mp"):
-            repair(model, *ones(4))
-    finally:
-        keras_mp.graph_rewrite.disable()
-
-
 def test_several_faults_at_once():
     inputs = keras.Input((2,))
     large = keras.initializers.Constant(4e4)
