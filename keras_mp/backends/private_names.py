@@ -275,6 +275,12 @@ PRIVATE_NAMES = (
         _FAILS,
         ("_can_wait", "replaced_dtypes"),
     ),
+    PrivateName(
+        "Variable._autocast",
+        "the state of FlaxLayer and JaxLayer is not cast: only `add_weight` has an argument for it",
+        "statistics of such modules are rounded to 16 bits under a mixed policy, as in plain Keras",
+        ("_state_as_it_is",),
+    ),
     PrivateName("Variable._layout", "its layout over devices, of JAX", "none", ("layout_of",)),
     PrivateName(
         "Variable._regularizer",

@@ -19,7 +19,7 @@ class Site:
         where: The part of the step.
         path: Names from the model down, such as "encoder/dense"; "" for the model's own code.
         class_name: Its class.
-        owner: The layer, or None.
+        owner: The layer, or a `foreign_parts.Part` of it, or None.
         given: The arguments and keyword arguments of the layer, before Keras casts them.
         in_call: Whether the layer's `call` has been entered.
         running: The layer, loss or metric that is running, or None.

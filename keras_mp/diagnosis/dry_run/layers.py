@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.foreign_parts import named_variables
 
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
@@ -19,6 +20,18 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
     """
     yield model.name, model
     yield from _below(model, "", {id(model)})
+
+
+def variable_names(model: Any) -> dict[int, str]:
+    """Returns a name of each variable of a model by its `id`: its path.
+
+    Of a module of torch or flax it is the path of the layer and the module's own name:
+    "encoder/layers.3.attn.in_proj_weight".
+    """
+    names = {id(variable): str(variable.path) for variable in model.variables}
+    for path, layer in layers_of(model):
+        names |= {key: f"{path}/{name}" for key, name in named_variables(layer).items()}
+    return names
 
 
 def _below(layer: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
