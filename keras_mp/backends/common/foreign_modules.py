@@ -44,14 +44,20 @@ def _wrap(cls: Any, scope: Callable[..., contextlib.AbstractContextManager[None]
             return original(self, *args, **kwargs)
         with scope(self, args, kwargs):
             result = original(self, *args, **kwargs)
-        return keras.tree.map_structure(lambda x: _lowered(x, self.compute_dtype), result)
+        return _lowered(result, self.compute_dtype)
 
     cls.call = call
 
 
-def _lowered(x: Any, dtype: str) -> Any:
-    is_float = keras.ops.is_tensor(x) and keras.backend.is_float_dtype(_dtype_of(x))
-    return keras.ops.cast(x, dtype) if is_float else x
+def _lowered(result: Any, dtype: str) -> Any:
+    def lowered(x: Any) -> Any:
+        is_float = keras.ops.is_tensor(x) and keras.backend.is_float_dtype(_dtype_of(x))
+        return keras.ops.cast(x, dtype) if is_float else x
+
+    # torch.compile does not trace into keras.tree, which few modules need.
+    if keras.ops.is_tensor(result):
+        return lowered(result)
+    return keras.tree.map_structure(lowered, result)
 
 
 def _dtype_of(x: Any) -> str:
@@ -61,8 +67,10 @@ def _dtype_of(x: Any) -> str:
 def _autocast(layer: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[None]:
     import torch
 
-    tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, torch.Tensor)]
-    device = next((x.device.type for x in tensors), None)
+    given = [*args, *kwargs.values()]
+    if not any(isinstance(x, torch.Tensor) for x in given):
+        given = keras.tree.flatten(given)
+    device = next((x.device.type for x in given if isinstance(x, torch.Tensor)), None)
     # Keras first asks for shapes on the device "meta", and again on another if that fails.
     if device is None or not torch.amp.is_autocast_available(device):
         return contextlib.nullcontext()

@@ -167,6 +167,17 @@ def test_buffers_are_not_rounded():
 
 
 @ON_TORCH
+def test_torch_compile_takes_it_as_one_graph():
+    import torch
+
+    keras_mp.set_global_policy("mixed_float16")
+    layer = foreign_modules.cnn()
+    x = torch.from_numpy(images(2)[0])
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, training=False), layer(x, training=False))
+
+
+@ON_TORCH
 def test_a_module_in_an_attribute_is_wrapped_by_keras():
     import torch
 
