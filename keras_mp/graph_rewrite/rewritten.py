@@ -18,6 +18,9 @@ from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.policies import graph_rewrite_switch as switch
 
+_UNSEEN = (
+    " Only calls of keras.ops and Keras layers are seen, not those of jax.numpy or tensorflow."
+)
 _PLANS = 64  # kept per model; eager loops over sequences of any length would collect them
 
 
@@ -108,6 +111,12 @@ def rewrite(
 
     plan_of_trace = hooks.at_compile_time(plan_now)
 
+    def replayed(plan: replaying.Plan, args: Any, kwargs: Any) -> Any:
+        with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
+            return original(*args, **kwargs)
+
+    uncompiled = hooks.without_compiler(replayed)
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not state.active or hooks.is_dispatching() or hooks.in_symbolic_call():
@@ -117,8 +126,8 @@ def rewrite(
             plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
         else:
             plan = _plan_for(state, held(), original, args, kwargs)
-        with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
-            return original(*args, **kwargs)
+        # torch.compile does not trace what watches the functions of torch.
+        return (uncompiled if plan.has_foreign else replayed)(plan, args, kwargs)
 
     # Stored on the model itself: stored in the state, it would keep the model alive.
     vars(call)["before"] = before
@@ -206,10 +215,10 @@ def _plan_for(
         state.plans[signature] = plan
         if not plan.allow and not state.warned and (model.weights or not state.in_step):
             state.warned = True
+            unseen = "" if hooks.are_seen() else _UNSEEN
             warnings.warn(
                 f"The graph rewrite found no op of the allow list in model {model.name!r}: it "
-                "computes in float32. Only calls of keras.ops and Keras layers are seen, not those "
-                "of jax.numpy, tensorflow or torch.",
+                f"computes in float32.{unseen}",
                 stacklevel=3,
             )
     state.latest[training] = plan

@@ -11,4 +11,5 @@
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
 | memory      | whether tensors share memory |
 | traced      | records the ops of a loop's step |
+| functions   | sees the functions of torch that a thread calls |
 """

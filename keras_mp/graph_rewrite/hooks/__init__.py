@@ -23,6 +23,7 @@ torch's FakeTensorMode has no public name either.
 | dispatch      | where the ops go that a thread calls |
 | ops           | hooks into the ops of Keras |
 | operators     | hooks into the operators of tensors |
+| own_ops       | hooks into the ops of the framework itself |
 | loops         | hooks into loops, recurrent layers and remat |
 | abstract_runs | runs without computing |
 | state         | the layer, masks and tracing of the running call |
@@ -42,6 +43,11 @@ from keras_mp.graph_rewrite.hooks.installing import (
     is_installed as is_installed,
     uninstall as uninstall,
 )
+from keras_mp.graph_rewrite.hooks.own_ops import (
+    are_seen as are_seen,
+    autocast as autocast,
+    is_weight as is_weight,
+)
 from keras_mp.graph_rewrite.hooks.state import (
     at_compile_time as at_compile_time,
     in_symbolic_call as in_symbolic_call,
@@ -53,4 +59,5 @@ from keras_mp.graph_rewrite.hooks.state import (
     runs_eagerly as runs_eagerly,
     set_mask as set_mask,
     traced as traced,
+    without_compiler as without_compiler,
 )
