@@ -97,6 +97,15 @@ PRIVATE_NAMES = (
         PrivateName(f"backend.core.{name}", "the same", _REWRITE, ("install",))
         for name in ("while_loop", "fori_loop", "scan", "map")
     ),
+    *(
+        PrivateName(
+            f"backend.core.{name}",
+            "JAX: runs functions of the caller's in a trace of its own, whose ops are seen there",
+            _REWRITE,
+            ("install",),
+        )
+        for name in ("cond", "switch", "vectorized_map", "associative_scan")
+    ),
     PrivateName(
         "backend.compute_output_spec",
         "runs a function without computing anything, on every backend",

@@ -152,8 +152,8 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
 
 def _list_of(op: Op, lists: OpLists) -> painter.ListName | None:
     """Returns the list of an op: the user's, the framework's own, or TensorFlow's."""
-    if not op.own:
-        return keras_ops.list_of(op.name, op.stands_for, lists)
+    if op.own in ("", "listed"):
+        return keras_ops.list_of(op.rule, op.stands_for, lists)
     own = lists.list_of(op.kind) if op.kind else None  # a name of Keras is there if a user added it
     # To the painter, an op that follows its inputs is one that passes colours on.
     return own or _OF_OWN.get(op.own)

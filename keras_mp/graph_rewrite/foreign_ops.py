@@ -9,9 +9,10 @@ from typing import Literal
 
 from keras_mp.graph_rewrite.graph import Shape
 
-# Besides the lists of TensorFlow: an op that computes in the dtype of its inputs, and one that
-# nobody knows.
-Own = Literal["allow", "deny", "follow", "unknown"]
+# "follow": computes in the dtype of its inputs; "unknown": nobody knows it; "listed": the lists of
+# TensorFlow decide.
+Own = Literal["allow", "deny", "follow", "unknown", "listed"]
+Inside = Literal["", "autocast", "float32"]
 
 
 def as_they_are(shapes: Sequence[Shape]) -> Sequence[Shape]:
@@ -26,13 +27,14 @@ class ForeignOp:
     Attributes:
         name: Its name in reports: "torch.matmul".
         kind: The keras op that computes the same, for its gradient and cost; "" for none.
-        own: What the framework's own lists say of it; "unknown" if they do not know it.
+        own: What the framework's own lists say of it.
         as_keras: Returns the shapes of its tensors as the keras op has them.
-        has_autocast: Whether it runs several ops, in the dtypes of the framework's own autocast.
+        inside: Of several ops in one: whether those compute in the dtypes of the framework's own
+            autocast, or in float32 between tensors of 16 bits; else "".
     """
 
     name: str
     kind: str
     own: Own
     as_keras: Callable[[Sequence[Shape]], Sequence[Shape]] = as_they_are
-    has_autocast: bool = False
+    inside: Inside = ""

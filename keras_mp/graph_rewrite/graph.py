@@ -50,8 +50,7 @@ class Op:
         flops: Floating point operations; a multiply-add counts 2.
         constants: The numbers that it combines with its tensors.
         kind: The keras op that computes the same as a framework's op; "" if there is none.
-        own: What the framework's own lists say of it: "allow", "deny", "follow" (it computes in
-            the dtype of its inputs) or "unknown"; "" for a keras op.
+        own: The `foreign_ops.Own` of a framework's op; "" for a keras op.
     """
 
     layer: str

@@ -94,7 +94,7 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
         loops,
         frozenset(allow),
         steps=steps,
-        has_foreign=any(op.own for op in graph.ops),
+        has_foreign=any(op.own not in ("", "unknown") for op in graph.ops),
     )
 
 
@@ -144,7 +144,7 @@ class Replay:
             low = self._is_low(key, occurrence)
             if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
-            special = _autocast if op.has_autocast else _SPECIAL.get(op.kind, _plain)
+            special = _INSIDE.get(op.inside) or _SPECIAL.get(op.kind, _plain)
             return special(self, op.kind, original, args, kwargs)
 
     def loop(
@@ -176,13 +176,15 @@ class Replay:
 
         def again(state: Any) -> Any:
             self._seen = dict(before)
-            answer = condition(state)
+            with hooks.here():
+                answer = condition(state)
             after_condition.update(self._seen)
             return answer
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             self._seen = dict(after_condition)
-            return body(state, elements)
+            with hooks.here():
+                return body(state, elements)
 
         return (None if condition is None else again), step
 
@@ -373,10 +375,10 @@ def _broadcast(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ..
     )
 
 
-def _batch_normalization(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    # As in cuDNN: input and output in 16 bits, everything between in float32.
+def _float32_inside(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # As in cuDNN's batch normalization: in and out in 16 bits, everything between in float32.
     result = original(*args, **kwargs)
-    return run.high(ops.cast(result, run._dtype))
+    return run.high(replaced(result, lambda x: ops.cast(x, run._dtype)))
 
 
 def _autocast(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
@@ -411,12 +413,13 @@ def _dropout(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> A
     return run.high(ops.multiply(run.low(x), ops.cast(mask, run._dtype)))
 
 
+_INSIDE: Mapping[str, Any] = {"autocast": _autocast, "float32": _float32_inside}
 _VIEWS = (
     "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "get_item",
     "split", "unstack", "broadcast_to", "slice", "diagonal", "flip",
 )  # fmt: skip
 _SPECIAL: Mapping[str, Any] = {
-    "batch_normalization": _batch_normalization,
+    "batch_normalization": _float32_inside,
     "dropout": _dropout,
     **(dict.fromkeys(_VIEWS, _view) if keras.backend.backend() == "torch" else {}),
 }

@@ -18,9 +18,7 @@ from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.policies import graph_rewrite_switch as switch
 
-_UNSEEN = (
-    " Only calls of keras.ops and Keras layers are seen, not those of jax.numpy or tensorflow."
-)
+_UNSEEN = " Only calls of keras.ops and Keras layers are seen, not those of the framework itself."
 _PLANS = 64  # kept per model; eager loops over sequences of any length would collect them
 
 

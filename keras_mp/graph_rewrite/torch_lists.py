@@ -174,5 +174,5 @@ OPS: Mapping[str, ForeignOp] = {
         for own, kinds in _LISTS
         for name, kind in kinds.items()
     },
-    **{name: ForeignOp(_shown(name), "", "allow", has_autocast=True) for name in _COMPOSITE},
+    **{name: ForeignOp(_shown(name), "", "allow", inside="autocast") for name in _COMPOSITE},
 }

@@ -13,6 +13,8 @@ Beside `keras_mp.backends` the only package that names a framework or `keras.src
   no attribute.
 - `backend.rnn`, `backend.core.while_loop`, `.fori_loop`, `.scan`, `.map`: the loops, whose bodies
   run more often than they are recorded.
+- `backend.core.cond`, `.switch`, `.vectorized_map`, `.associative_scan`: on JAX they run functions
+  in traces of their own.
 - `backend.core.remat`: what is computed again for a gradient must be computed as it was.
 
 torch's FakeTensorMode has no public name either.
@@ -46,6 +48,7 @@ from keras_mp.graph_rewrite.hooks.installing import (
 from keras_mp.graph_rewrite.hooks.own_ops import (
     are_seen as are_seen,
     autocast as autocast,
+    here as here,
     is_weight as is_weight,
 )
 from keras_mp.graph_rewrite.hooks.state import (

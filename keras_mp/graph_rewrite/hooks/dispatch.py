@@ -35,12 +35,21 @@ def dispatching(dispatch: Dispatch | None, traced_as: Any = None) -> Iterator[No
     """
     before = active.dispatch
     active.dispatch = dispatch
-    watched = own_ops.watched(_send, _move) if hasattr(dispatch, "foreign") else nullcontext()
     try:
-        with _jax_context(traced_as), watched:
+        with _jax_context(traced_as), _watched(dispatch):
             yield
     finally:
         active.dispatch = before
+
+
+def _watched(dispatch: Any) -> AbstractContextManager[Any]:
+    if not hasattr(dispatch, "foreign"):
+        return own_ops.nowhere()
+    return own_ops.watched(_send, _move, _loop, getattr(dispatch, "is_recording", False))
+
+
+def _loop(name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return active.dispatch.loop(name, original, args, kwargs)  # type: ignore[union-attr]
 
 
 def _send(

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
 
 OPERATORS = {
@@ -47,7 +48,7 @@ def hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
     @functools.wraps(original)
     def hooked(*args: Any) -> Any:
         dispatch = active.dispatch
-        if dispatch is None or _called_by_library():
+        if dispatch is None or _called_by_library() or own_ops.is_inside():
             return original(*args)
         return dispatch(name, run, args, {})
 
