@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import running
-from keras_mp.diagnosis.benchmarking.turns import ratios
+from keras_mp.diagnosis.benchmarking.recommending import ratios
 
 BLOCK = 0.2  # seconds that one measurement takes at least
 

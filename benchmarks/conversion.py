@@ -46,7 +46,7 @@ import numpy as np
 
 from benchmarks import running
 from benchmarks.running import spread
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles, ratios
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, quartiles, ratios
 
 MB = 1 << 20
 TENSOR = 64 * MB  # the largest

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import first_step_counts, running
-from keras_mp.diagnosis.benchmarking.turns import in_turn, ratios
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, ratios
 
 WIDTH, HEADS, BLOCKS, BATCH = 64, 16, 12, 8
 PLAIN, KERAS, OURS = "plain", "Keras' own", "ours"

@@ -39,7 +39,7 @@ import numpy as np
 
 from benchmarks import running
 from benchmarks.running import CLOCKS, by_clock, spread, versions
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, quartiles
 
 # Settings of the optimizer, and of the callback, if there is one.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from keras_mp.diagnosis.benchmarking.turns import ratios
+from keras_mp.diagnosis.benchmarking.recommending import ratios
 
 BACKENDS = ("jax", "tensorflow", "torch")
 CLOCKS = ("wall", "processor")

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import running, step_variants
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, quartiles
 
 VARIABLES = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 PARAMETERS = tuple(10**n for n in range(5, 10))

@@ -28,7 +28,7 @@ import numpy as np
 
 import keras_mp
 from benchmarks.running import machine, spread, versions
-from keras_mp.diagnosis.benchmarking.turns import in_turn, ratios
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, ratios
 
 Make = Callable[[Any], Any]
 # Name -> (policy, what is around the optimizer).

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import keras_mp
 from benchmarks import running
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, quartiles
 
 PACKAGE = Path(keras_mp.__file__).parent
 CONFIG = str(PACKAGE / "migration" / "example_tf23.json")

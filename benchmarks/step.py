@@ -38,7 +38,7 @@ import numpy as np
 
 from benchmarks import running, step_variants
 from benchmarks.running import spread, versions
-from keras_mp.diagnosis.benchmarking.turns import in_turn, ratios
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, ratios
 
 PROFILES = {"many": (400, 12_500), "few": (40, 1_250_000), "tiny": (400, 4)}
 MODES = {"jax": ("jit", "eager"), "tensorflow": ("graph", "xla"), "torch": ("eager", "compile")}

@@ -39,7 +39,7 @@ import numpy as np
 
 from benchmarks import monitor, running
 from benchmarks.running import CLOCKS, by_clock, spread, versions
-from keras_mp.diagnosis.benchmarking.turns import in_turn
+from keras_mp.diagnosis.benchmarking.recommending import in_turn
 
 AIMS = {"ours": 1.03, "ours, fused": 1.03}
 # Why a median is above the aim, where it is: (backend, model, variant).

@@ -8,6 +8,7 @@
 | keras2                          | the rules, options and slots of those optimizers             |
 | configs                         | serialized configs of Keras 2 into those of Keras 3          |
 | checkpoints, file_formats       | files, read without TensorFlow or Keras                      |
+| saved_graphs                    | functions of SavedModels, evaluated with keras.ops           |
 | restoring, inspecting           | such files into a model; such files listed                   |
 | interchange                     | the loss scale of torch, flax, jmp and Keras                 |
 
@@ -21,6 +22,7 @@ from keras_mp.compat import names
 if TYPE_CHECKING:
     from keras_mp.compat.interchange.readers import scale_state
     from keras_mp.compat.restoring.checkpoints import restore
+    from keras_mp.compat.restoring.comparison import Differs
     from keras_mp.compat.restoring.models import load_model, load_weights
     from keras_mp.compat.restoring.plan import Restored, RestoreError, RestoreReport
     from keras_mp.policies.policy import policy_scope as PolicyScope
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _MODULES = ["configs", "mixed_precision", "optimizers", "train", "v1"]
 
 __all__ = [
+    "Differs",
     "PolicyScope",
     "RestoreError",
     "RestoreReport",
@@ -42,6 +45,7 @@ __getattr__ = names.submodules(
     __name__,
     _MODULES,
     {
+        "Differs": "keras_mp.compat.restoring.comparison:Differs",
         "PolicyScope": "keras_mp.policies.policy:policy_scope",
         "RestoreError": "keras_mp.compat.restoring.plan:RestoreError",
         "RestoreReport": "keras_mp.compat.restoring.plan:RestoreReport",

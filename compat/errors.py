@@ -34,6 +34,11 @@ class LegacyError(ValueError):
         self.each = each
         self.needs_code: bool = needs_code or any(one.needs_code for one in each)
 
+    def with_way(self, text: str) -> "LegacyError":
+        """Returns the same error, which tells another way out."""
+        why = f"{self.why}; {text}" if self.why else text
+        return LegacyError(self.path, self.found, why, self.each, self.needs_code)
+
     def __str__(self) -> str:
         text = printable(f"{self.path} {self.found}: {self.why}")
         return "\n".join([text, *(f"  {one}" for one in self.each)])

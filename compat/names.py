@@ -13,9 +13,7 @@ _POLICIES = "keras_mp.compat.legacy_classes.policies:"
 _REWRITE = "keras_mp.compat.legacy_classes.graph_rewriting:"
 
 _LOSS_SCALES = {
-    "LossScale": _SCALES + "LossScale",
-    "FixedLossScale": _SCALES + "FixedLossScale",
-    "DynamicLossScale": _SCALES + "DynamicLossScale",
+    name: _SCALES + name for name in ("LossScale", "FixedLossScale", "DynamicLossScale")
 }
 _GRAPH_REWRITE = {
     "enable_mixed_precision_graph_rewrite": _REWRITE + "enable_mixed_precision_graph_rewrite",

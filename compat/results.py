@@ -56,7 +56,7 @@ class Saved(ABC):
         """
 
     def save(self, path: str | Path) -> None:
-        """Writes a file of JSON, whole or not at all; its folder is made.
+        """Writes a JSON file atomically, and creates its folder.
 
         Raises:
             OSError: It cannot be written; what was there is as it was.

@@ -9,89 +9,68 @@ from typing import TYPE_CHECKING
 from keras_mp import after_import
 
 if TYPE_CHECKING:
-    from keras_mp.diagnosis.benchmarking.comparing import benchmark
-    from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
-    from keras_mp.diagnosis.explaining import explain
-    from keras_mp.diagnosis.explanation import Explanation
-    from keras_mp.diagnosis.overflow_search.report import OverflowReport
-    from keras_mp.diagnosis.overflow_search.search import find_overflow
-    from keras_mp.diagnosis.ranges.report import RangeReport, range_report
-    from keras_mp.diagnosis.repair.callback import PrecisionRepair
-    from keras_mp.diagnosis.repair.repairing import repair
-    from keras_mp.float32_models import as_float32
-    from keras_mp.monitor.callback import LossScaleMonitor
-    from keras_mp.monitor.trace import Trace
-    from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-    from keras_mp.optimizer.shared_loss_scale import SharedLossScale
-    from keras_mp.policies.auto_wrapping import auto_wrap
-    from keras_mp.policies.policy import (
-        Policy,
-        global_policy,
-        policy_scope,
-        set_global_policy,
+    from keras_mp.diagnosis.benchmarking.comparing import benchmark as benchmark
+    from keras_mp.diagnosis.benchmarking.report import BenchmarkReport as BenchmarkReport
+    from keras_mp.diagnosis.explaining import explain as explain
+    from keras_mp.diagnosis.explanation import Explanation as Explanation
+    from keras_mp.diagnosis.overflow_search.report import OverflowReport as OverflowReport
+    from keras_mp.diagnosis.overflow_search.search import find_overflow as find_overflow
+    from keras_mp.diagnosis.ranges.report import (
+        RangeReport as RangeReport,
+        range_report as range_report,
     )
-    from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
-    from keras_mp.sixteen_bit.master_weights import MasterWeights
-    from keras_mp.sixteen_bit.memory import MemoryReport, memory_report
-    from keras_mp.sixteen_bit.policies import sixteen_bit_policy
-    from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
-    from keras_mp.state.resuming import resume
-    from keras_mp.state.state_protection import protect_state, protect_state_scope
+    from keras_mp.diagnosis.repair.callback import PrecisionRepair as PrecisionRepair
+    from keras_mp.diagnosis.repair.repairing import repair as repair
+    from keras_mp.float32_models import as_float32 as as_float32
+    from keras_mp.monitor.callback import LossScaleMonitor as LossScaleMonitor
+    from keras_mp.monitor.trace import Trace as Trace
+    from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer as LossScaleOptimizer
+    from keras_mp.optimizer.shared_loss_scale import SharedLossScale as SharedLossScale
+    from keras_mp.policies.auto_wrapping import auto_wrap as auto_wrap
+    from keras_mp.policies.policy import (
+        Policy as Policy,
+        global_policy as global_policy,
+        policy_scope as policy_scope,
+        set_global_policy as set_global_policy,
+    )
+    from keras_mp.sixteen_bit.memory import (
+        MemoryReport as MemoryReport,
+        memory_report as memory_report,
+    )
+    from keras_mp.sixteen_bit.policies import sixteen_bit_policy as sixteen_bit_policy
+    from keras_mp.sixteen_bit.wrapper import (
+        MasterWeights as MasterWeights,
+        StochasticRounding as StochasticRounding,
+        float32_weights_scope as float32_weights_scope,
+    )
+    from keras_mp.state.resuming import resume as resume
+    from keras_mp.state.state_protection import (
+        protect_state as protect_state,
+        protect_state_scope as protect_state_scope,
+    )
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "BenchmarkReport",
-    "Explanation",
-    "LossScaleMonitor",
-    "LossScaleOptimizer",
-    "MasterWeights",
-    "MemoryReport",
-    "OverflowReport",
-    "Policy",
-    "PrecisionRepair",
-    "RangeReport",
-    "SharedLossScale",
-    "StochasticRounding",
-    "Trace",
-    "as_float32",
-    "auto_wrap",
-    "benchmark",
-    "explain",
-    "find_overflow",
-    "float32_weights_scope",
-    "global_policy",
-    "memory_report",
-    "policy_scope",
-    "protect_state",
-    "protect_state_scope",
-    "range_report",
-    "repair",
-    "resume",
-    "set_global_policy",
-    "sixteen_bit_policy",
-]
 
 _HOME = {
     "BenchmarkReport": "keras_mp.diagnosis.benchmarking.report",
     "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
-    "MasterWeights": "keras_mp.sixteen_bit.master_weights",
+    "MasterWeights": "keras_mp.sixteen_bit.wrapper",
     "MemoryReport": "keras_mp.sixteen_bit.memory",
     "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
     "Policy": "keras_mp.policies.policy",
     "PrecisionRepair": "keras_mp.diagnosis.repair.callback",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
-    "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
+    "StochasticRounding": "keras_mp.sixteen_bit.wrapper",
     "Trace": "keras_mp.monitor.trace",
     "as_float32": "keras_mp.float32_models",
     "auto_wrap": "keras_mp.policies.auto_wrapping",
     "benchmark": "keras_mp.diagnosis.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",
     "find_overflow": "keras_mp.diagnosis.overflow_search.search",
-    "float32_weights_scope": "keras_mp.sixteen_bit.float32_weights_scope",
+    "float32_weights_scope": "keras_mp.sixteen_bit.wrapper",
     "global_policy": "keras_mp.policies.policy",
     "memory_report": "keras_mp.sixteen_bit.memory",
     "policy_scope": "keras_mp.policies.policy",
@@ -103,6 +82,8 @@ _HOME = {
     "set_global_policy": "keras_mp.policies.policy",
     "sixteen_bit_policy": "keras_mp.sixteen_bit.policies",
 }
+
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> object:
@@ -133,8 +114,7 @@ def __dir__() -> list[str]:
 def _register() -> None:
     # So that `keras.saving.load_model` finds our classes before user code has used them.
     importlib.import_module("keras_mp.optimizer.loss_scale_optimizer")
-    importlib.import_module("keras_mp.sixteen_bit.master_weights")
-    importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
+    importlib.import_module("keras_mp.sixteen_bit.wrapper")
 
 
 def _register_compat() -> None:

@@ -213,12 +213,12 @@ def _migrate() -> None:
     text = importlib.resources.files("keras_mp.migration").joinpath("example_tf23.json").read_text()
     old = json.loads(text)
     print("\nan optimizer config of TensorFlow 2.3:")
-    print(_wrapped(old))
+    print(_as_lines(old))
     print("and what `keras-mp migrate` makes of it:")
-    print(_wrapped(convert(old, kind="optimizer", tf_version="2.3").config))
+    print(_as_lines(convert(old, kind="optimizer", tf_version="2.3").config))
 
 
-def _wrapped(value: object) -> str:
+def _as_lines(value: object) -> str:
     return textwrap.fill(json.dumps(value), 96, initial_indent="  ", subsequent_indent="  ")
 
 

@@ -9,8 +9,7 @@ import keras
 from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint
-from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
-from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer, float32_weights_scope
 
 
 def as_float32(

@@ -57,23 +57,21 @@ class Settings:
     )
     growth_factor: float = _setting(2.0, "Multiplier of the scale when it grows.")
     backoff_factor: float = _setting(0.5, "Multiplier of the scale after an overflow.")
-    min_scale: float = _setting(1.0, "What the scale never falls below.")
+    min_scale: float = _setting(1.0, "Smallest scale.")
     max_scale: float | None = _setting(
         None, "What the scale never grows above; None for the largest float32."
     )
-    hysteresis: int = _setting(1, "Overflows since the last growth until the scale falls.")
+    hysteresis: int = _setting(1, "How many overflows since the last growth make the scale fall.")
     count_skipped_steps: bool = _setting(True, "Whether `iterations` advances on a skipped step.")
     skip_nonfinite: bool = _setting(
         True, "Whether steps with gradients that are not finite are skipped."
     )
-    diagnose: bool = _setting(
-        False, "Whether it is counted which variables have gradients that are not finite."
-    )
+    diagnose: bool = _setting(False, "Whether nonfinite gradients are counted by variable.")
     max_consecutive_skips: int | None = _setting(
         None, "Skipped steps in a row after which `LossScaleMonitor` stops the training."
     )
     fused: bool = _setting(
-        False, "Whether steps are taken with fused kernels, where there are some: `fused_fallback`."
+        False, "Whether to use fused kernels where possible; see `fused_fallback`."
     )
 
     @classmethod

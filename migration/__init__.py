@@ -15,14 +15,15 @@
 | verifying, verified_outputs                 | what was written, compared bit for bit |
 | publishing, writing                         | outputs that appear whole or not at all |
 | fleet, tasks, fleet_progress                | a folder of artefacts: `migrate_folder` |
-| folders, walking                            | what is in a folder |
+| walking                                     | what is in a folder |
 | processes, dask_cluster                     | who runs the tasks |
 | limited, giving_back                        | memory and time of a task |
-| ledger, ledger_place, run_lock              | the record of a folder, and one run at a time |
+| ledger, run_lock                            | the record of a folder, and one run at a time |
 | ledger_reading, ledger_summary, ledger_page | the record, read and shown |
-| inspecting, auditing                        | `inspect` |
+| inspecting                                  | `inspect` |
+| record_script                               | `record-script` |
 | benching                                    | `bench` |
-| reporting, showing, runs                    | `report` and `plot` |
+| reporting, runs                             | `report` and `plot` |
 | code, rules                                 | source code, and the rules of its migration |
 | keras3, to_backend                          | `--keras3` and `--target` |
 """

@@ -45,6 +45,7 @@ NEEDS_MODEL = (
 WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint has", "the file has weights and")
 WITHOUT = "--model-only writes the model without its optimizer"
 OF_CHECKPOINTS = "--{} is for checkpoints, and this is {}: omit it"
+NO_GRAPH = "--from-graph is for SavedModels, which have graphs, and this is of the kind {}: omit it"
 ENDED = (
     "--model: {} ended the program ({!r}): move everything but definitions under "
     "`if __name__ == '__main__'`"
@@ -103,11 +104,14 @@ def _migrate_or_explain(request: Request, step: Step) -> Outcome:
 
 
 def _unexpected(error: Exception, outcome: Outcome, request: Request) -> Outcome:
+    from keras_mp.compat.restoring.comparison import Differs
     from keras_mp.compat.restoring.plan import RestoreError
     from keras_mp.migration.verifying import Mismatch
 
     if isinstance(error, RestoreError):
         return replace(outcome, status="refused", why=str(error), reason="does not fit")
+    if isinstance(error, Differs):
+        return replace(outcome, status="refused", why=str(error), reason="predicts otherwise")
     if isinstance(error, Mismatch):
         return replace(outcome, why=str(error), reason="differs")
     if (own := building.of_scripts(error, request.files_of_scripts())) is not None:
@@ -133,6 +137,8 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     assert kind is not None
     if request.beside and sources.holds_model(path, kind):
         request = replace(request, beside=())
+    if request.from_graph and kind != "saved_model":
+        raise Refused(NO_GRAPH.format(kind))
     refuse_without_model(request, path, kind)
     _refuse_paths(request, kind)
     version = _of_today(path) if kind == "keras" else None
@@ -212,6 +218,8 @@ def without_unneeded_options(request: Request, kind: Kind) -> Request:
         holds_model = False  # migrating it says why
     if kind not in _WITH_PATHS:
         request = replace(request, model_path=None, optimizer_path=None)
+    if kind != "saved_model":
+        request = replace(request, from_graph=False)
     if not holds_model:
         return request
     # It has a config of its own; of a script, it may need the classes.
@@ -283,6 +291,7 @@ def _remarks(report: Any) -> tuple[str, ...]:
         *(c.what for c in report.changes if c.matters and c.kind != "computes"),
         *(f"not restored: {name}" for name in report.unused),
         *(f"not in the file: {name}" for name in report.missing),
+        *(() if report.comparison is None else report.comparison.remarks()),
     )
 
 

@@ -6,7 +6,9 @@ Loads neither keras nor a framework by itself: `keras-mp --help` answers at once
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
+from keras_mp.compat.names import find
 from keras_mp.migration.console import drop_output, say
 from keras_mp.migration.kinds import kind_of_path
 from keras_mp.migration.parser import (
@@ -14,10 +16,19 @@ from keras_mp.migration.parser import (
     refuse_combinations,
     refuse_options_of_artefacts,
     refuse_options_of_sources,
-    scratch_of,
     settle_addresses,
     settle_format,
 )
+
+# Command -> the function that does it, in a module that is imported only for it.
+_COMMANDS = {
+    "bench": "benching:run",
+    "completion": "completion:run",
+    "inspect": "inspecting:run",
+    "plot": "reporting:plot",
+    "record-script": "record_script:run",
+    "report": "reporting:report",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,34 +69,12 @@ def _run(argv: list[str]) -> int:
             return _migrate(arguments)
     except SystemExit as end:
         return int(end.code or 0)
-    if arguments.command == "completion":
-        from keras_mp.migration import completion
+    return _call(_COMMANDS[arguments.command], arguments)
 
-        return completion.run(arguments.shell)
-    if arguments.command == "plot":
-        from keras_mp.migration import showing
 
-        return showing.plot(arguments)
-    if arguments.command == "report":
-        from keras_mp.migration import reporting
-
-        return reporting.report(arguments)
-    if arguments.command == "bench":
-        from keras_mp.migration import benching
-
-        return benching.run(arguments)
-    if arguments.audit:
-        from keras_mp.migration import auditing
-
-        return auditing.run(arguments.path, as_json=arguments.json, scratch=scratch_of(arguments))
-    from keras_mp.migration import inspecting
-
-    return inspecting.run(
-        arguments.path,
-        as_json=arguments.json,
-        everything=arguments.all,
-        scratch=scratch_of(arguments),
-    )
+def _call(home: str, arguments: argparse.Namespace) -> int:
+    run: Any = find(f"keras_mp.migration.{home}")
+    return int(run(arguments))
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
@@ -93,24 +82,11 @@ def _migrate(arguments: argparse.Namespace) -> int:
     kinds = {kind_of_path(path, arguments.kind) for path in arguments.paths}
     refuse_combinations(arguments, kinds)
     if kinds == {"config"}:
-        from keras_mp.migration import configs
-
         refuse_options_of_artefacts(arguments, "configs")
         refuse_options_of_sources(arguments, "configs")
-        return configs.migrate(
-            arguments.paths,
-            arguments.out,
-            check=arguments.check,
-            as_json=arguments.json,
-            kind=arguments.kind,
-            tf_version=arguments.tf_version,
-            exact_training=arguments.exact_training,
-            scratch=scratch_of(arguments),
-        )
+        return _call("configs:migrate", arguments)
     if kinds == {"source"}:
         refuse_options_of_artefacts(arguments, "source code")
     elif kinds == {"artefact"}:
         refuse_options_of_sources(arguments, "artefacts")
-    from keras_mp.migration import running
-
-    return running.run(arguments)
+    return _call("running:run", arguments)

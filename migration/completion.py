@@ -13,7 +13,7 @@ from keras_mp.migration.parser import PATHS, parser
 NEEDED = "completion needs shtab, which is not installed: pip install 'keras-mp[completion]'"
 
 
-def run(shell: str) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Prints the script for a shell; returns 0, or 2 where shtab is not installed."""
     try:
         import shtab  # only for this: the command need not wait for it
@@ -27,7 +27,7 @@ def run(shell: str) -> int:
         if action.dest in PATHS and action.choices is None:
             folder = action.dest == "scratch"
             setattr(action, "complete", shtab.DIRECTORY if folder else shtab.FILE)  # noqa: B010
-    put_exact(shtab.complete(parsing, shell=shell))
+    put_exact(shtab.complete(parsing, shell=arguments.shell))
     return 0
 
 

@@ -1,21 +1,21 @@
 """`keras-mp migrate` for configs: JSON in, JSON out."""
 
+import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_mp.compat import configs
 from keras_mp.compat.configs import Change, checks
-from keras_mp.compat.configs.kinds import Kind
 from keras_mp.compat.errors import LegacyError
 from keras_mp.files.locked_folders import remove_stale
 from keras_mp.files.stores.errors import StoreError
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration.console import SCHEMA, json_text, put_exact, say, say_error
+from keras_mp.migration.parser import scratch_of
 from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import folders_made, write_new
@@ -46,26 +46,14 @@ class Result:
         }
 
 
-def migrate(
-    paths: Sequence[str],
-    out: str | None,
-    *,
-    check: bool,
-    as_json: bool,
-    kind: Kind | None,
-    tf_version: str | None,
-    exact_training: bool = False,
-    scratch: Scratch | None = None,
-) -> int:
+def migrate(arguments: argparse.Namespace) -> int:
     """Converts, writes or prints configs; returns the exit status."""
-    results = [
-        replace(_convert(path, kind, tf_version, exact_training, scratch), path=redacted(path))
-        for path in paths
-    ]
+    check, out = arguments.check, arguments.out
+    results = [replace(_convert(path, arguments), path=redacted(path)) for path in arguments.paths]
     if out is not None:
         results = [_write(results[0], out)]
     failed = any(result.error for result in results)
-    if as_json:
+    if arguments.json:
         rows = [result.to_dict(with_config=not check) for result in results]
         counts = Counter(result.status for result in results)
         summary = {"schema": SCHEMA, "configs": dict(sorted(counts.items()))}
@@ -79,18 +67,15 @@ def migrate(
     return int(check and any(result.status == "converted" for result in results))
 
 
-def _convert(
-    path: str,
-    kind: Kind | None,
-    tf_version: str | None,
-    exact_training: bool,
-    scratch: Scratch | None,
-) -> Result:
+def _convert(path: str, arguments: argparse.Namespace) -> Result:
     try:
-        with _local(path, scratch) as local:
+        with _local(path, scratch_of(arguments)) as local:
             config = checks.mapping(read_json(str(local)), "$")
         converted = configs.convert(
-            config, kind=kind, tf_version=tf_version, exact_training=exact_training
+            config,
+            kind=arguments.kind,
+            tf_version=arguments.tf_version,
+            exact_training=arguments.exact_training,
         )
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         json_text(converted.config)
@@ -129,7 +114,7 @@ def _write(result: Result, out: str) -> Result:
     return result
 
 
-def _local(path: str, scratch: Scratch | None) -> AbstractContextManager[str | Path]:
+def _local(path: str, scratch: Scratch) -> AbstractContextManager[str | Path]:
     if not is_url(path):
         return nullcontext(path)
     from keras_mp.compat.checkpoints.staging import local_artefact  # late: it needs NumPy

@@ -13,6 +13,7 @@ from typing import TextIO
 from keras_mp.rendering.text import printable
 
 SCHEMA = 1  # of what --json prints
+CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
 
 
 def say(text: str, more: Iterable[str] = ()) -> None:

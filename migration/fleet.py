@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, runtime_checkable
@@ -36,7 +36,6 @@ from keras_mp.files.stores.urls import (
 from keras_mp.migration import (
     backends,
     ledger,
-    ledger_place,
     limited,
     model_choice,
     publishing,
@@ -44,8 +43,7 @@ from keras_mp.migration import (
     tasks,
 )
 from keras_mp.migration.console import say
-from keras_mp.migration.ledger import Known, Row
-from keras_mp.migration.ledger_place import Place
+from keras_mp.migration.ledger import Known, Place, Row
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
@@ -65,7 +63,7 @@ _OF_THE_PLACE = ("output exists", "too large", "too long", "not installed")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was ended before its end; what it did is in the ledger.
+    """A run was interrupted; the ledger has what is done.
 
     Args:
         done: How many artefacts are done with.
@@ -82,7 +80,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class ExecutorGone(Exception):
-    """An executor can do nothing more, whatever it is given: a cluster that is gone."""
+    """The executor is unusable: its cluster is gone."""
 
 
 class TooLarge(Exception):
@@ -121,35 +119,29 @@ class Result:
     otherwise: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
 class _Run:
     """A run: what it writes to, and what it did.
 
-    Args:
+    Attributes:
         name: Of the run.
         place: Of the ledger.
         writer: To it.
         told: Is called with each row.
         waits: Is called now and then while none comes.
         made: Of each artefact whose output is there: what the ledger says of it.
+        counts: How many rows there are of each result.
+        otherwise: Names of artefacts whose outputs were made with other options.
     """
 
-    def __init__(
-        self,
-        name: str,
-        place: Place,
-        writer: ledger.Writer,
-        told: Callable[[Row], object],
-        waits: Callable[[], object],
-        made: Mapping[str, Known],
-    ) -> None:
-        self.name = name
-        self.place = place
-        self.writer = writer
-        self.told = told
-        self.waits = waits
-        self.made = made
-        self.counts: Counter[str] = Counter()
-        self.otherwise: list[str] = []
+    name: str
+    place: Place
+    writer: ledger.Writer
+    told: Callable[[Row], object]
+    waits: Callable[[], object]
+    made: dict[str, Known] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    otherwise: list[str] = field(default_factory=list)
 
     def tell(self, row: Row, options: Mapping[str, object]) -> None:
         """Counts a row, and hands it on.
@@ -312,6 +304,9 @@ def migrate_folder(
     tf_version: str | None = None,
     model_only: bool = False,
     exact_training: bool = False,
+    from_graph: bool | str = False,
+    compare: bool = True,
+    accept_differences: bool = False,
     scratch: Scratch | None = None,
     executor: Executor | None = None,
     jobs: int = 1,
@@ -320,7 +315,7 @@ def migrate_folder(
     limit_memory: int | None = None,
     limit_seconds: float | None = None,
 ) -> Counter[str]:
-    """Migrates every artefact in a folder, and writes what became of each into a ledger.
+    """Migrates every artefact in a folder, and records each result in a ledger.
 
     The ledger is `migration.jsonl` in the folder of the outputs, see `keras_mp.migration.ledger`.
     What an earlier run did is not done again, with whatever options; what failed is, and what was
@@ -335,6 +330,10 @@ def migrate_folder(
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        from_graph: As of `keras_mp.compat.load_model`, for the SavedModels among them.
+        compare: Whether to compare what the model of a SavedModel predicts with the graphs in the
+            file; where not, the ledger has it among the options.
+        accept_differences: Whether to write models that predict otherwise, too.
         scratch: Where files of stores are kept meanwhile, on whoever does the work.
         executor: Who does the work, such as `distributed.Client(...).get_executor()`; it is
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both
@@ -369,6 +368,9 @@ def migrate_folder(
         tf_version=tf_version,
         model_only=model_only,
         exact_training=exact_training,
+        from_graph=from_graph,
+        compare=compare,
+        accept_differences=accept_differences,
         scratch=Scratch() if scratch is None else scratch,
         limits=Limits(limit_memory, limit_seconds),
     )
@@ -420,11 +422,10 @@ def run(
     if not walked.found:
         return Result(Counter(), walked, 0, note)
     name = os.urandom(6).hex()
-    with run_lock.hold_lock(out, name), ledger_place.open_ledger(out) as place:
+    with run_lock.hold_lock(out, name), ledger.open_ledger(out) as place:
         contents = ledger.read_contents(place.path)
         writer = ledger.Writer(place.path)
-        made: dict[str, Known] = {}
-        this = _Run(name, place, writer, on_row, on_wait, made)
+        this = _Run(name, place, writer, on_row, on_wait)
         try:
             sizes = _Sizes(out)
             options: dict[tuple[object, ...], dict[str, object]] = {}
@@ -434,14 +435,17 @@ def run(
                 task = _task(request, one, backend, with_reports, options)
                 known = contents.known.get(task.name)
                 if known is not None and _is_made(known, sizes):
-                    made[task.name] = known
-                if known is None or not _holds(task, known, task.name in made, retry):
+                    this.made[task.name] = known
+                if known is None or not _holds(task, known, task.name in this.made, retry):
                     work.append(task)
                 else:
                     before.append((known, task))
-            on_start(walked, sum(known.kept["bytes"] or 0 for known, _ in before) + _bytes(work))
+            kept = sum(known.kept["bytes"] or 0 for known, _ in before)
+            on_start(walked, kept + sum(task.size or 0 for task in work))
             for known, task in before:
-                row = _as_before(ledger.row_at(place.path, known.start))
+                row = ledger.row_at(place.path, known.start)
+                if row["result"] == "done":
+                    row["result"] = "done before"
                 this.tell(row, task.options)
             if work:
                 _sweep(out, walked.found)
@@ -469,7 +473,7 @@ def _task(
     name = name_of(request.path, one.path)
     is_beside = one.kind in _WITHOUT_MODEL and not is_url(one.path)
     top = local_of(request.path) if is_beside else None
-    out = _below(request.out, one.out)
+    out = below(request.out, one.out)
     request = replace(request, path=one.path, out=out, tidy=False).for_artefact(name, top)
     files = request.model, request.scripts, request.beside
     if files not in options:  # thousands have the same, and each is read for its checksum
@@ -494,14 +498,11 @@ def name_of(folder: str, path: str) -> str:
     return Path(path).relative_to(local_of(folder)).as_posix()
 
 
-def _below(folder: str, path: Path) -> str:
+def below(folder: str, path: Path) -> str:
+    """Returns where in a folder a path is."""
     if is_url(folder):
         return join(folder, *path.parts)
     return str(local_of(folder) / path)
-
-
-def _bytes(work: Iterable[Task]) -> int:
-    return sum(task.size or 0 for task in work)
 
 
 class _Sizes:
@@ -551,12 +552,8 @@ def _holds(task: Task, known: Known, is_made: bool, retry: Collection[str]) -> b
     return kept["reason"] not in _OF_THE_PLACE and known.keras_mp == keras_mp.__version__
 
 
-def _as_before(row: Row) -> Row:
-    return row | {"result": "done before"} if row["result"] == "done" else row
-
-
 def _sweep(out: str, found: Iterable[Found]) -> None:
-    for folder in {publishing.out_folder(_below(out, one.out)) for one in found}:
+    for folder in {publishing.out_folder(below(out, one.out)) for one in found}:
         publishing.remove_stale(folder)
 
 

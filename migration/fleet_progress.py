@@ -6,18 +6,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from keras_mp.files.json_files import json_values
 from keras_mp.migration.console import put_exact, say
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
+from keras_mp.rendering.text import size as shown_size
 
 EVERY = 10.0  # seconds between two lines where nothing else is said
 
 
-class Shown(Protocol):
-    """Shows the progress of a folder."""
+class Shown:
+    """Shows the progress of a folder; this one shows nothing."""
 
     def start(self, walked: Walk, size: int) -> None:
         """Is told what there is to do, and its bytes."""
@@ -47,24 +48,13 @@ def show_rows(*, lines: bool, quiet: bool) -> Iterator[Shown]:
         yield _Counts() if quiet else _Lines()
 
 
-class _Nothing:
-    def start(self, walked: Walk, size: int) -> None:
-        pass
-
-    def row(self, row: Row) -> None:
-        pass
-
-    def tick(self) -> None:
-        pass
-
-
-class _Json(_Nothing):
+class _Json(Shown):
     def row(self, row: Row) -> None:
         put_exact(json.dumps(json_values(row), allow_nan=False) + "\n")
         sys.stdout.flush()
 
 
-class _Counts(_Nothing):
+class _Counts(Shown):
     """Says every few seconds how many are done with, however long one takes."""
 
     def __init__(self) -> None:
@@ -121,7 +111,7 @@ def _bar() -> Iterator[Shown]:
         yield _Bar(progress)
 
 
-class _Bar(_Nothing):
+class _Bar(Shown):
     def __init__(self, progress: Any) -> None:
         self._progress = progress
         self._task: Any = None
@@ -151,19 +141,6 @@ class _Bar(_Nothing):
             advance=1,
             done=self._counts.total(),
             bad=f"{_bad(self._counts)}, ".removeprefix(", "),
-            size=_shown(self._bytes),
-            rate=_shown(self._worked / max(1e-3, time.monotonic() - self._began)),
+            size=shown_size(self._bytes),
+            rate=shown_size(self._worked / max(1e-3, time.monotonic() - self._began)),
         )
-
-
-def _shown(size: float) -> str:
-    """Returns a number of bytes as people read it.
-
-    >>> _shown(12), _shown(1234567), _shown(5e12)
-    ('12 B', '1.2 MB', '5.0 TB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -18,10 +18,17 @@ bytes, a text that is another where they were changed, and `sources.checksum` |
 | versions, options | keras_mp, keras, backend, python; and what was asked for |
 
 Lines are only ever appended, each in one write. Of several lines with a name the last one counts.
+
+A store has no appending: a local copy is put there as a whole when it has grown by a fifth, at most
+every few seconds, and at the end. What is sent is a few times the ledger, however many its lines.
+Rows that a killed run did not put there are not lost: the outputs have them.
 """
 
+import contextlib
 import json
 import os
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +37,8 @@ from typing import Any
 
 from keras_mp.files import regular_files
 from keras_mp.files.json_files import json_values
+from keras_mp.files.stores import objects
+from keras_mp.files.stores.urls import is_url, join
 
 NAME = "migration.jsonl"
 SCHEMA = 1
@@ -46,6 +55,7 @@ REASONS = (
     "no artefact",
     "output exists",
     "differs",  # when it is loaded again
+    "predicts otherwise",  # than the graph in the file
     "too large",  # for the memory of the workers, or for --limit-memory
     "too long",  # for --limit-seconds
     "killed",
@@ -58,6 +68,7 @@ REASONS = (
 )
 # The longest line of a ledger that is read.
 _MOST = 1 << 26
+_PAUSE, _GROWTH = 5.0, 1.2  # seconds between two uploads, and by how much it has grown
 
 Row = dict[str, Any]
 
@@ -212,6 +223,63 @@ def _last_byte(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(size - 1)
         return file.read(1)
+
+
+class Place:
+    """A ledger.
+
+    Args:
+        path: The local file.
+        url: Where else it is to be.
+    """
+
+    def __init__(self, path: Path, url: str | None = None) -> None:
+        self.path = path
+        self._url = url
+        self._sent = path.stat().st_size if url is not None and path.exists() else 0
+        self._pause_until = time.monotonic() + _PAUSE
+
+    def saved(self, *, now: bool = False) -> None:
+        """Uploads it, if the last upload is long enough ago.
+
+        Raises:
+            StoreError: It could not be put there.
+        """
+        if self._url is None:
+            return
+        size = self.path.stat().st_size
+        is_time = time.monotonic() > self._pause_until and size >= self._sent * _GROWTH
+        if size == self._sent or not (now or is_time):
+            return
+        began = time.monotonic()
+        objects.write_text(self._url, self.path.read_text(encoding="utf-8", errors="replace"))
+        self._sent = size
+        # Of the time, a tenth at most is for this.
+        self._pause_until = time.monotonic() + max(_PAUSE, 10 * (time.monotonic() - began))
+
+
+@contextlib.contextmanager
+def open_ledger(folder: str) -> Iterator[Place]:
+    """Yields the ledger of a folder of outputs, local or of a store.
+
+    Raises:
+        OSError: It cannot be had, or put there.
+    """
+    if not is_url(folder):
+        yield Place(Path(folder, NAME))
+        return
+    url = join(folder, NAME)
+    with tempfile.TemporaryDirectory(prefix="keras-mp-ledger-") as scratch:
+        path = Path(scratch, NAME)
+        text = objects.read_text(url)
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        place = Place(path, url)
+        try:
+            yield place
+        finally:
+            if path.exists():
+                place.saved(now=True)
 
 
 def now() -> str:

@@ -31,62 +31,7 @@ from keras_mp.rendering.model import Column, Fold, Part, Table, Text
 from keras_mp.rendering.text import duration, number, percent, size
 
 _SCRIPT = Path(__file__).with_name("ledger_page.js")
-_STYLE = """
-.counts { display: flex; flex-wrap: wrap; gap: 0 3rem; align-items: flex-start; }
-.counts > div, .tops > div { min-width: 0; max-width: 100%; margin-bottom: 1rem; }
-.counts .path { max-width: 16rem; }
-.tops { display: grid; gap: 0 2rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
-.tops table { width: 100%; }
-.share { display: flex; height: 0.7rem; border-radius: 3px; overflow: hidden; margin: 1rem 0 0; }
-.share .done, .share .done-before { background: var(--line); }
-.share .done-before { opacity: 0.55; }
-.share .refused { background: var(--inf); }
-.share .failed { background: var(--nan); }
-td.refused { color: var(--inf); }
-td.failed { color: var(--nan); font-weight: 700; }
-form.filter { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center;
-  margin: 0.5rem 0; }
-input, select, button { font: inherit; color: inherit; background: var(--ground);
-  border: 1px solid var(--faint); border-radius: 6px; padding: 0.25rem 0.5rem; }
-input:focus-visible, select:focus-visible, button:focus-visible, a:focus-visible {
-  outline: 2px solid var(--line); outline-offset: 1px; }
-input[type="search"] { flex: 1 1 16rem; min-width: 0; }
-select { max-width: 100%; }
-button { cursor: pointer; }
-button:disabled { opacity: 0.4; cursor: default; }
-.pager { display: flex; gap: 0.6rem; align-items: center; margin: 0.5rem 0; }
-#artefacts { width: 100%; }
-#artefacts .number { padding-left: 0.5rem; }
-#artefacts thead button, #artefacts tbody th button { border: none; background: none; padding: 0;
-  font: inherit; text-align: inherit; overflow-wrap: anywhere; }
-#artefacts tbody th button:hover, #artefacts thead button:hover { text-decoration: underline; }
-#artefacts thead th[aria-sort] { font-weight: 700; }
-#artefacts th.path { max-width: none; }
-#artefacts thead .result, #artefacts td.result { white-space: nowrap; }
-#artefacts .why { display: block; font-family: system-ui, -apple-system, "Segoe UI", Roboto,
-  "DejaVu Sans", sans-serif; font-size: 0.8rem; opacity: 0.85; }
-#artefacts .details td { padding: 0.2rem 0 0.8rem 1rem; border-left: 3px solid var(--line); }
-.details dl { display: grid; grid-template-columns: max-content minmax(0, 1fr);
-  gap: 0.1rem 1rem; margin: 0.3rem 0; }
-.details dt { opacity: 0.85; }
-.details dd { margin: 0; overflow-wrap: anywhere; }
-.details ul { margin: 0; padding-left: 1.1rem; }
-.details code { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
-.details .matters { font-weight: 700; }
-@media (max-width: 48rem) {
-  #artefacts .besides-small { display: none; }
-  #artefacts, #artefacts thead, #artefacts tbody { display: block; }
-  #artefacts tr { display: flex; flex-wrap: wrap; gap: 0 1rem; }
-  #artefacts th.path, #artefacts .details td { flex: 1 0 100%; min-width: 0; padding-right: 0; }
-  #artefacts thead th.path, #artefacts thead th { flex: none; min-width: 0; border: none; }
-  #artefacts thead tr { border-bottom: 1px solid var(--text); }
-  #artefacts td.result { flex: 1; white-space: normal; }
-  .details dl { grid-template-columns: minmax(0, 1fr); }
-  .details dt { font-size: 0.8rem; margin-top: 0.3rem; }
-}
-@media print { form.filter, .pager { display: none; } }
-"""
+_STYLE = Path(__file__).with_name("ledger_page.css")
 _HOSTS = 4  # that a run shows
 _AS_THEY_ARE = (
     *("name", "result", "bytes", "files", "seconds", "optimizer"),
@@ -107,7 +52,8 @@ def ledger_page(ledger: Ledger, name: str) -> str:
         name: What was written, for the title.
     """
     parts = _parts(summary(ledger), ledger.rows)
-    return html.page(f"Migration to {name}", parts, _STYLE, _SCRIPT.read_text("utf-8"))
+    style, script = (file.read_text("utf-8") for file in (_STYLE, _SCRIPT))
+    return html.page(f"Migration to {name}", parts, f"\n{style}", script)
 
 
 def write_ledger_page(ledger: Ledger, name: str, path: str | Path) -> None:

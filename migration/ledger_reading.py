@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, get_args, get_type_hints
 
 from keras_mp.files import regular_files
 from keras_mp.files.json_files import bad_value
@@ -328,39 +328,27 @@ _SHARED = (
     "versions",
     "options",
 )
-_TEXT = (_is_text, "a string")
-_COUNT = (_is_count, "a whole number, 0 or more")
-_COUNTS = (_is_counts, "an object of whole numbers")
-_OBJECT = (lambda value: isinstance(value, dict), "an object")
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": _TEXT,
+_Check = tuple[Callable[[Any], bool], str]  # whether a value is right, and what is wanted
+_TEXT: _Check = (_is_text, "a string")
+_OF_TYPES: dict[object, _Check] = {
+    str: _TEXT,
+    int: (_is_count, "a whole number, 0 or more"),
+    float: (lambda value: _is_number(value) and value >= 0, "a number, 0 or more"),
+    dict[str, int]: (_is_counts, "an object of whole numbers"),
+    dict[str, Any]: (lambda value: isinstance(value, dict), "an object"),
+}
+_OTHERS: dict[str, _Check] = {
     "result": (lambda value: value in RESULTS, f"one of {', '.join(RESULTS)}"),
-    "run": _TEXT,
     "when": (_is_time, "a time, such as 2030-01-31T12:00:00Z"),
-    "host": _TEXT,
-    "source": _TEXT,
-    "kind": _TEXT,
-    "files": _COUNT,
-    "bytes": _COUNT,
-    "sha256": _TEXT,
-    "written_by": _TEXT,
-    "model": _OBJECT,
-    "policies": _COUNTS,
-    "optimizer": _TEXT,
     "loss_scale": (_is_scale, 'a number, "inf", "-inf" or "nan"'),
-    "reason": _TEXT,
-    "why": _TEXT,
-    "where": _TEXT,
     "changes": (_is_changes, "a list of objects with path, kind, what and matters"),
     "notes": (
         lambda value: isinstance(value, list) and all(map(_is_text, value)),
         "a list of strings",
     ),
-    "out": _TEXT,
-    "out_bytes": _COUNT,
-    "verified": _COUNTS,
-    "seconds": (lambda value: _is_number(value) and value >= 0, "a number, 0 or more"),
-    "peak_memory": _COUNT,
-    "versions": _OBJECT,
-    "options": _OBJECT,
+}
+# `None` may stand for whatever is not needed.
+_CHECKS = {
+    name: _OTHERS.get(name) or _OF_TYPES[kind if name in _NEEDED else get_args(kind)[0]]
+    for name, kind in get_type_hints(Row).items()
 }

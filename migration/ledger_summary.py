@@ -18,8 +18,14 @@ UNKNOWN = "unknown"
 _EXAMPLES = 3
 _TOP = 10
 _FEW = 5  # of these, in a text
+_SHOWN = ("name", "where", "why")  # of an example
 NUMBERS = tuple(Column(result, "number") for result in RESULTS)
-_UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
+# Of LedgerSummary, and of a row; then what heads their columns, and how a value is said.
+_TOPS: tuple[tuple[str, str, str, str, Callable[[float], str]], ...] = (
+    ("largest", "bytes", "largest", "size", size),
+    ("slowest", "seconds", "slowest", "time", duration),
+    ("most_memory", "peak_memory", "most memory", "at most", size),
+)
 
 Counts = dict[str, dict[str, int]]  # by a name, then by result
 
@@ -47,7 +53,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerSummary(Renderable):
-    """What the ledger of a migrated folder amounts to; the most frequent comes first.
+    """A summary of a migration's ledger, the most frequent first.
 
     Attributes:
         artefacts: How many.
@@ -107,23 +113,11 @@ class LedgerSummary(Renderable):
         """Returns it as plain JSON; rows by what their tables show."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         found["refusals"] = [
-            {
-                "result": each.result,
-                "reason": each.reason,
-                "count": each.count,
-                "bytes": each.bytes,
-                "kinds": each.kinds,
-                "examples": [
-                    {"name": row.name, "where": row.where, "why": row.why} for row in each.examples
-                ],
-            }
+            {name: getattr(each, name) for name in each.__slots__}
+            | {"examples": [{key: getattr(row, key) for key in _SHOWN} for row in each.examples]}
             for each in self.refusals
         ]
-        for name, key in (
-            ("largest", "bytes"),
-            ("slowest", "seconds"),
-            ("most_memory", "peak_memory"),
-        ):
+        for name, key, *_ in _TOPS:
             found[name] = [
                 {"name": row.name, "result": row.result, key: getattr(row, key)}
                 for row in found[name]
@@ -348,15 +342,11 @@ def counts(found: LedgerSummary) -> Iterator[Table]:
 
 def largest(found: LedgerSummary, most: int | None = None) -> Iterator[Table]:
     """Yields the largest artefacts, the slowest, and those that took most memory."""
-    for key, head, what, rows in (
-        ("bytes", "largest", "size", found.largest),
-        ("seconds", "slowest", "time", found.slowest),
-        ("peak_memory", "most memory", "at most", found.most_memory),
-    ):
-        if rows:
+    for name, key, head, what, shown in _TOPS:
+        if rows := getattr(found, name)[:most]:
             yield Table(
                 (Column(head, "path"), Column(what, "number")),
-                [(row.name, _UNITS[key](getattr(row, key))) for row in rows[:most]],
+                [(row.name, shown(getattr(row, key))) for row in rows],
                 name=key,
-                values=[{"name": row.name, "value": getattr(row, key)} for row in rows[:most]],
+                values=[{"name": row.name, "value": getattr(row, key)} for row in rows],
             )

@@ -65,7 +65,7 @@ class Process:
 
     Args:
         limits: Of each.
-        ready: What is called there before each, without limits.
+        ready: What is called there before each, outside of its limits, where there are some.
     """
 
     def __init__(self, limits: Limits, ready: Callable[[], None] | None = None) -> None:
@@ -83,7 +83,8 @@ class Process:
         if self._worker is None:
             self._worker = Worker()
         try:
-            self._worker.call(self._ready)
+            if self.limits:
+                self._worker.call(self._ready)
             memory, seconds = self.limits.memory, self.limits.seconds
             return self._worker.call(_within, memory, function, *args, seconds=seconds)
         except TookTooLong:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import building, model_choice
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.requests import Request
 
 OWN_OPTIMIZER = "--optimizer goes with --model: the artefact has a config of its own"
+OF_GRAPHS = "--from-graph needs no --model: the graph is in the artefact"
 NOT_BUILT = "--model: {}: the model has no weights yet: build it, or call it once, in the script"
 
 
@@ -31,15 +33,36 @@ class Loaded:
 def load(request: Request, path: Path) -> Loaded:
     """Returns the model of an artefact, with the state of its training.
 
+    Where predictions of it were recorded, they are compared.
+
     Args:
         request: Which model, optimizer and scripts belong to it.
         path: The artefact, on this machine.
 
     Raises:
         Refused: The request does not fit the artefact.
-        LegacyError, RestoreError, Unreadable: As of `keras_mp.compat.load_model` and `restore`.
+        Differs, LegacyError, RestoreError, Unreadable: As of `keras_mp.compat.load_model` and
+            `restore`.
     """
+    loaded = _load(request, path)
+    if request.expect is not None:
+        from keras_mp.compat.restoring.comparing import checked
+        from keras_mp.compat.restoring.expecting import expect
+
+        found = expect(request.expect, loaded.model)
+        loaded.report = checked(
+            loaded.report,
+            request.expect,
+            found,
+            differences="tell" if request.accept_differences else "refuse",
+        )
+    return loaded
+
+
+def _load(request: Request, path: Path) -> Loaded:
     scripts = [building.run_script(file) for file in request.scripts]
+    if request.from_graph and request.model is not None:
+        raise Refused(OF_GRAPHS)
     given = request.model or (request.beside[0] if request.beside else None)
     if given is not None:
         from keras_mp.backends.common.late_values import late_values
@@ -50,13 +73,16 @@ def load(request: Request, path: Path) -> Loaded:
             model = building.model_of_script(own, file, factory)
             if not model.built:
                 raise Refused(NOT_BUILT.format(given), "needs --model")
-            return Loaded(*_restore(request, path, model), building.objects_of([*scripts, own]))
+            model, report = _restore(request, path, model)
+            report = _compared(request, path, model, report)
+            return Loaded(model, report, building.objects_of([*scripts, own]))
         # What the user's own code does with a model before it is loaded is not known.
         with contextlib.nullcontext() if scripts else late_values():
             objects, version = building.objects_of(scripts), request.tf_version
             exact = request.exact_training
             model, changes = building.model_of_config(file, version, exact, objects)
             model, report = _restore(request, path, model)
+            report = _compared(request, path, model, report)
         said = () if request.model is not None else (_beside(path, file),)
         report = replace(
             report,
@@ -75,6 +101,8 @@ def load(request: Request, path: Path) -> Loaded:
         compile=not request.model_only,
         tf_version=request.tf_version,
         exact_training=request.exact_training,
+        differences=request.differences,
+        from_graph=request.from_graph,
         return_report=True,
     )
     return Loaded(model, report, objects)
@@ -103,6 +131,15 @@ def _restore(request: Request, path: Path, model: Any) -> tuple[Any, Any]:
     except NeedsPath as error:
         option = f"--{error.option.replace('_', '-')}"
         raise Refused(error.what_to_do(option), f"needs {option}") from None
+
+
+def _compared(request: Request, path: Path, model: Any, report: Any) -> Any:
+    """Returns a report with how far a model computes what its SavedModel does, if it is one."""
+    if kind_of(path) != "saved_model":
+        return report
+    from keras_mp.compat.restoring.comparing import with_comparison
+
+    return with_comparison(report, path, model, request.differences)
 
 
 def _compile(request: Request, path: Path, model: Any) -> tuple[str, ...]:

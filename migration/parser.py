@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import keras_mp
 from keras_mp.files.stores.scratch import Scratch, parsed_size
@@ -29,10 +29,12 @@ PATHS = (
     *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),
     *("data", "scratch"),
 )
+Value = TypeVar("Value")
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
-    *("limit_memory", "limit_seconds"),
+    *("limit_memory", "limit_seconds", "no_compare", "accept_differences"),
+    *("from_graph", "function", "expect"),
 )
 OF_SOURCES = (
     *("write", "diff", "only", "skip", "unsafe", "keras3", "target"),
@@ -94,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_report(commands)
     _add_bench(commands)
+    _add_record_script(commands)
     _add_completion(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
@@ -152,6 +155,35 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         action="store_true",
         help="for models: use layers of keras_mp.compat.layers where Keras 3 predicts the same but "
         "trains differently (BatchNormalization of images, recurrent dropout)",
+    )
+    add(
+        "--from-graph",
+        action="store_true",
+        help="for SavedModels: build the model around the graph in the file, so that it needs none "
+        "of its classes",
+    )
+    add(
+        "--function",
+        metavar="NAME",
+        help="with --from-graph: the signature, or the function of the root (default: what Keras "
+        "calls, or serving_default)",
+    )
+    add(
+        "--expect",
+        metavar="RECORDED.npz",
+        help="compare the model with the predictions that the program of `keras-mp record-script` "
+        "recorded; one that predicts otherwise is refused",
+    )
+    add(
+        "--no-compare",
+        action="store_true",
+        help="for SavedModels: do not compare what the model predicts with the graph in the file",
+    )
+    add(
+        "--accept-differences",
+        action="store_true",
+        help="for SavedModels: write the model even if it predicts otherwise than the graph in the "
+        "file",
     )
     add(
         "--jobs",
@@ -352,11 +384,16 @@ def scratch_of(arguments: argparse.Namespace) -> Scratch:
     return Scratch(None if folder is None else local_of(folder), arguments.scratch_size)
 
 
-def _size(text: str) -> int:
+def _read_by(read: Callable[[str], Value], text: str) -> Value:
+    """Returns what `read` makes of a text; of a ValueError, the parser says what it says."""
     try:
-        return parsed_size(text)
+        return read(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _size(text: str) -> int:
+    return _read_by(parsed_size, text)
 
 
 def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -395,6 +432,19 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add("--json", action="store_true", help="print one report, for programs")
 
 
+def _add_record_script(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    commands.add_parser(
+        "record-script",
+        help="print a program that records predictions where the old TensorFlow is",
+        description="Prints a program that needs nothing but TensorFlow 1.15 to 2.15. There it "
+        "records what a model predicts of seeded inputs, and the outputs of its layers, for "
+        "keras-mp migrate --expect: keras-mp record-script > record.py; python record.py model.h5 "
+        "recorded.npz",
+        epilog="exit status:\n  0  done\n",
+        formatter_class=Help,
+    )
+
+
 def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
     completion = commands.add_parser(
         "completion",
@@ -427,20 +477,14 @@ def _seconds(text: str) -> float:
 def _tf_version(text: str) -> str:
     from keras_mp.compat.configs.versions import parse_version  # late, as the help needs none of it
 
-    try:
-        parse_version(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    _read_by(parse_version, text)
     return text
 
 
 def _shard_size(text: str) -> int:
     from keras_mp.migration import shards
 
-    try:
-        return shards.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _read_by(shards.size, text)
 
 
 def _rules(text: str) -> list[str]:
@@ -521,6 +565,10 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
     if arguments.dask and (arguments.limit_memory or arguments.limit_seconds):
         arguments.refuse("--dask: the workers have their own limits: omit --limit-...")
+    if arguments.function and not arguments.from_graph:
+        arguments.refuse("--function goes with --from-graph")
+    if arguments.expect and len(paths) > 1:
+        arguments.refuse("--expect is for one artefact")
     if arguments.json and arguments.json_lines:
         arguments.refuse("--json is one report, and --json-lines many: use only one")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):

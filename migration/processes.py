@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 from keras_mp.migration import giving_back
@@ -126,17 +125,6 @@ class Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _last_line(self) -> str:
         self._errors.seek(0, os.SEEK_END)

@@ -8,8 +8,6 @@ from keras_mp.files import regular_files
 
 STDIN = "-"
 MAX_BYTES = 64 * 2**20
-# Far above any config, far below what recursion over it can take.
-MAX_DEPTH = 100
 YAML = (".yaml", ".yml")
 _MOST_PARTS = 2_000_000
 
@@ -26,13 +24,16 @@ def read_json(path: str) -> object:
     Raises:
         Unreadable: It cannot be read, is larger than 64 MiB, is not UTF-8 or is not JSON.
     """
+    from keras_mp.compat.configs.checks import is_deep  # late, as the help needs none of it
+
     try:
         text = _read_bytes(path).decode("utf-8-sig")
         if path.endswith(YAML):
-            return _of_yaml(text)
-        value: object = json.loads(text, object_pairs_hook=_object)
-        if isinstance(value, str):  # json.dumps(model.to_json())
-            value = json.loads(value, object_pairs_hook=_object)
+            value = _of_yaml(text)
+        else:
+            value = json.loads(text, object_pairs_hook=_object)
+            if isinstance(value, str):  # json.dumps(model.to_json())
+                value = json.loads(value, object_pairs_hook=_object)
     except OSError as error:
         raise Unreadable(error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -47,7 +48,7 @@ def read_json(path: str) -> object:
     except ValueError as error:
         # A null byte in the path, a number of thousands of digits.
         raise Unreadable(str(error)) from None
-    if _deeper_than(MAX_DEPTH, value):
+    if is_deep(value):
         raise Unreadable("nested too deeply")
     return value
 
@@ -85,8 +86,6 @@ def _of_yaml(text: str) -> object:
         raise Unreadable(f"not YAML: {' '.join(str(error).split())[:200]}") from None
     if _expands_beyond(_MOST_PARTS, value):
         raise Unreadable(f"its aliases expand to more than {_MOST_PARTS:,} values")
-    if _deeper_than(MAX_DEPTH, value):
-        raise Unreadable("nested too deeply")
     return value
 
 
@@ -94,7 +93,9 @@ def _expands_beyond(limit: int, value: object) -> bool:
     """Returns whether a value, whose parts may be shared, has more than `limit` if written out."""
     waiting, count = [value], 0
     while waiting and count <= limit:
-        waiting += _children(waiting.pop())
+        part = waiting.pop()
+        if isinstance(part, dict | list):
+            waiting += part.values() if isinstance(part, dict) else part
         count += 1
     return count > limit
 
@@ -106,16 +107,3 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise Unreadable(f"duplicate key {json.dumps(twice)}")
     return result
-
-
-def _deeper_than(limit: int, value: object) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for item in level for child in _children(item)]
-    return bool(level)
-
-
-def _children(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []

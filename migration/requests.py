@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import Kind
@@ -29,6 +29,10 @@ class Request:
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        expect: The recording of predictions, an `.npz`, to compare the model with.
+        from_graph: As of `keras_mp.compat.load_model`, of SavedModels.
+        compare: Whether to compare what the model of a SavedModel predicts with its graphs.
+        accept_differences: Whether to write a model that predicts otherwise, too.
         as_code: Where to write a program that builds the model; None for none.
         scratch: Where files of stores are kept meanwhile.
         source: What the output calls the artefact, whose copy `path` is in the scratch folder,
@@ -51,12 +55,23 @@ class Request:
     optimizer_path: str | None = None
     model_only: bool = False
     exact_training: bool = False
+    expect: str | None = None
+    from_graph: bool | str = False
+    compare: bool = True
+    accept_differences: bool = False
     as_code: str | None = None
     scratch: Scratch = field(default_factory=Scratch)
     source: str | None = None
     tidy: bool = True
     shard_size: int | None = None
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def differences(self) -> Literal["refuse", "tell", "ignore"]:
+        """As of `keras_mp.compat.load_model`."""
+        if not self.compare:
+            return "ignore"
+        return "tell" if self.accept_differences else "refuse"
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -67,6 +82,12 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        if self.from_graph:
+            found["from_graph"] = self.from_graph
+        if not self.compare:
+            found["compare"] = False
+        if self.accept_differences:
+            found["accept_differences"] = True
         for name in ("model_path", "optimizer_path"):
             if getattr(self, name) is not None:
                 found[name] = getattr(self, name)
@@ -79,6 +100,8 @@ class Request:
             found["model"] = told[0] if len(told) == 1 else told
         if self.beside:
             found["beside"] = [_checksum("a config beside it", file) for file in self.beside]
+        if self.expect is not None:
+            found["expect"] = _checksum("--expect", self.expect)
         if self.optimizer is not None:
             found["optimizer"] = _checksum("--optimizer", self.optimizer)
         return found
@@ -156,6 +179,13 @@ class Outcome:
     reason: str | None = None
     trace: str = ""
     options: dict[str, Any] | None = None
+
+    @classmethod
+    def of_storage(cls, path: str, kind: Kind | None, error: OSError) -> "Outcome":
+        """Returns that of an artefact that could not be read, or its output written."""
+        return cls(
+            path, "failed", kind, why=f"{error.filename}: {error.strerror}", reason="storage"
+        )
 
     @property
     def ok(self) -> bool:

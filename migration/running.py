@@ -2,20 +2,22 @@
 
 import argparse
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.compat.restoring.comparison import Comparison
 from keras_mp.compat.results import columns
 from keras_mp.files.stores.errors import StoreError
-from keras_mp.files.stores.urls import is_url, join, local_of, redacted
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration import (
     artefacts,
     fleet,
     fleet_progress,
-    folders,
     giving_back,
     ledger,
     limited,
@@ -26,6 +28,7 @@ from keras_mp.migration import (
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import (
+    CLOSED,
     SCHEMA,
     json_text,
     put_exact,
@@ -40,7 +43,7 @@ from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.processes import Died
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.requests import Outcome, Request
-from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
+from keras_mp.migration.walking import Found, Walk, is_folder_of_artefacts, walk
 
 _LARGE = 1 << 24  # so that what is freed is worth the time of giving it back
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
@@ -105,6 +108,10 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         optimizer_path=arguments.optimizer_path,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
+        expect=arguments.expect,
+        from_graph=arguments.function or arguments.from_graph,
+        compare=not arguments.no_compare,
+        accept_differences=arguments.accept_differences,
         as_code=arguments.as_code,
         scratch=scratch_of(arguments),
         shard_size=arguments.shard_size,
@@ -113,6 +120,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     path = redacted(path)
     try:
         if request.path in done.folders or is_folder_of_artefacts(request.path):
+            if request.expect is not None:
+                raise Refused("--expect is for one artefact, and this is a folder of them")
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
         model_choice.check(request.given)
         top = None if is_url(request.path) else local_of(request.path).parent
@@ -160,7 +169,7 @@ def _of_folder(
         raise Refused("--shard-size writes one model: name one artefact, and not a folder")
     if request.out is None:
         found = walk(request.path)
-        outcomes = folders.look(request, found)
+        outcomes = [_look(request, one) for one in found.found]
     else:
         found, outcomes = _to_folder(request, arguments)
     if not found.found and not found.closed:
@@ -174,7 +183,30 @@ def _of_folder(
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
         say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return [*outcomes, *folders.outcomes_of_closed(found)]
+    closed = (Outcome(path, "failed", why=CLOSED, reason="storage") for path in found.closed)
+    return [*outcomes, *closed]
+
+
+def _look(request: Request, one: Found) -> Outcome:
+    """Returns what would become of an artefact in a folder, as far as is known unloaded."""
+    path, kind = one.path, one.kind
+    if is_url(path):
+        # Nothing is downloaded for this: what it is of is told by its name.
+        return Outcome(redacted(path), "would convert", kind, out=str(one.out))
+    try:
+        kind_of(path)
+        name, top = fleet.name_of(request.path, path), local_of(request.path)
+        request = replace(request, path=path).for_artefact(name, top)
+        artefacts.refuse_without_model(
+            artefacts.without_unneeded_options(request, kind), Path(path), kind
+        )
+    except Refused as error:
+        return Outcome(path, "refused", kind, why=str(error), reason=error.reason)
+    except Unreadable as error:
+        return Outcome(path, "failed", kind, why=str(error), reason="damaged")
+    except OSError as error:
+        return Outcome.of_storage(path, kind, error)
+    return Outcome(path, "would convert", kind, out=str(one.out))
 
 
 def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, list[Outcome]]:
@@ -203,7 +235,9 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
     if done.torn:
         where = _below(request.out or "", ledger.NAME)
         say(f"{where}: skipped {done.torn} invalid lines")
-    return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+    return done.walked, [
+        of_name[name] for name in sorted(of_name, key=lambda name: Path(name).parts)
+    ]
 
 
 def _otherwise(names: Sequence[str]) -> str:
@@ -215,11 +249,7 @@ def _otherwise(names: Sequence[str]) -> str:
 
 
 def _below(folder: str, name: str) -> str:
-    return redacted(join(folder, name)) if is_url(folder) else str(local_of(folder) / name)
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return Path(name).parts
+    return redacted(fleet.below(folder, Path(name)))
 
 
 @contextlib.contextmanager
@@ -255,9 +285,6 @@ def _outcome(row: ledger.Row, request: Request) -> Outcome:
 
 
 def _size(path: Path) -> int:
-    from keras_mp.compat.checkpoints import Unreadable
-    from keras_mp.compat.file_formats.file_kinds import kind_of
-
     try:
         files = sources.files_of(path, kind_of(path))
         return sum(file.stat().st_size for file in files)
@@ -293,6 +320,9 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
         show(["", *columns([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
+    said = (outcome.report or {}).get("comparison")
+    if said is not None and (agreement := Comparison.from_dict(said).agreement()):
+        say(f"{outcome.path}: {agreement}")
     if outcome.status == "converted" and outcome.out is not None:
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"
@@ -309,12 +339,8 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
 
 
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
-    rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
+    rows = [(o.path, o.status, (o.why or "").partition("\n")[0] or o.out or "") for o in outcomes]
     if with_table:
         show(columns([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
-
-
-def _first_line(text: str | None) -> str:
-    return "" if text is None else os.linesep.join(text.splitlines()[:1])

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from keras_mp.files.stores.downloads import download, with_sizes
-from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.errors import StoreError, named
 from keras_mp.files.stores.listing import entry, listed
-from keras_mp.files.stores.naming import named
 from keras_mp.files.stores.objects import refuse_web
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.uploads import publish, refuse_existing

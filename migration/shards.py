@@ -4,22 +4,15 @@ The weights, and the state of the optimizer with them, are Keras' sharded weight
 """
 
 import json
-import re
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from keras_mp.files.stores.scratch import parsed_size
 from keras_mp.migration import archives, disk_room
 from keras_mp.migration.publishing import Refused
 
 LEAST = 1000
-_UNITS = {"": 1, "B": 1} | {
-    f"{prefix}{end}": base**power
-    for base, end in ((1000, "B"), (1024, "iB"))
-    for power, prefix in enumerate(("K", "M", "G", "T"), 1)
-}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)")
 _SINCE = (3, 11)
 TOO_OLD = (
     "--shard-size needs Keras 3.11 or later, and this is {}: earlier versions lose optimizer "
@@ -43,11 +36,7 @@ def size(text: str) -> int:
     >>> size("5GB"), size("1.5 MiB"), size("20000")
     (5000000000, 1572864, 20000)
     """
-    match = _SIZE.fullmatch(text.strip())
-    units = {name.lower(): factor for name, factor in _UNITS.items()}
-    if match is None or match[2].lower() not in units:
-        raise ValueError(f"expected a size such as 5GB, 500MB, 2GiB or 4000000, but got {text!r}")
-    found = int(Fraction(match[1]) * units[match[2].lower()])
+    found = parsed_size(text)
     if found < LEAST:
         raise ValueError(f"expected {LEAST} bytes or more, but got {text!r}")
     return found

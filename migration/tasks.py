@@ -108,10 +108,8 @@ def _do(task: Task, memory: "_Peak") -> Row:
     peak = None
     of_script = request.model is not None and model_choice.split(request.model)[1] is not None
     is_script = of_script or bool(request.scripts)
-    if request.limits:
-        outcome, peak = _within_limits(replace(task, request=request), alone=is_script)
-    elif is_script:
-        outcome, peak = _in_a_process(replace(task, request=request))
+    if request.limits or is_script:
+        outcome, peak = _in_a_process(replace(task, request=request), alone=is_script)
     else:
         outcome = _migrate(request, task)
     return _row(task, facts, outcome, peak or memory.read())
@@ -225,7 +223,7 @@ def _migrate(request: Request, task: Task) -> Outcome:
     except _OtherBackend as error:
         return Outcome(request.path, "failed", task.kind, why=str(error), reason="worker")
     except OSError as error:
-        return _of_storage(request, task.kind, error)
+        return Outcome.of_storage(request.path, task.kind, error)
     outcome = artefacts.migrate(request)
     if outcome.reason == "output exists":
         # Whoever did the same meanwhile did it for us.
@@ -255,7 +253,7 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
     except Unreadable as error:
         return Outcome(request.path, "failed", kind, why=str(error), reason="damaged")
     except OSError as error:
-        return _of_storage(request, kind, error)
+        return Outcome.of_storage(request.path, kind, error)
     # One in a store would have to be had first: it is marked, and was compared when it was put.
     digest = None if is_url(target) else sources.checksum([Path(target)])
     return Outcome(
@@ -284,11 +282,6 @@ def _size_of_output(target: str) -> int | None:
         except NotThere:
             return None
     return os.lstat(target).st_size if os.path.lexists(target) else None
-
-
-def _of_storage(request: Request, kind: Kind, error: OSError) -> Outcome:
-    why = f"{error.filename}: {error.strerror}"
-    return Outcome(request.path, "failed", kind, why=why, reason="storage")
 
 
 def _became(outcome: Outcome) -> Row:
@@ -343,25 +336,13 @@ def _prepare(backend: str) -> None:
     keras.utils.clear_session()  # names count from the beginning
 
 
-def _in_a_process(task: Task) -> tuple[Outcome, int | None]:
-    """Runs a task with a script of the user's in a process of its own: whatever the script does
-    there, the next artefact knows nothing of it.
-    """
-    try:
-        with processes.Worker() as worker:
-            outcome, peak = worker.call(_migrate_here, task)
-            return outcome, peak
-    except processes.Died as error:
-        outcome = Outcome(task.request.path, "failed", task.kind, why=str(error), reason="killed")
-        return outcome, None
-
-
-def _within_limits(task: Task, *, alone: bool) -> tuple[Outcome, int | None]:
+def _in_a_process(task: Task, *, alone: bool) -> tuple[Outcome, int | None]:
     """Runs a task in a process that ends where it takes more than it may.
 
     Args:
         task: The task.
-        alone: Whether the next one is to have another process.
+        alone: Whether the next one is to have another process: whatever a script of the user's
+            does in this one, the next artefact knows nothing of it.
     """
     global _limited
     if _limited is not None and _limited.limits != task.request.limits:

@@ -15,6 +15,14 @@ _WORDS: tuple[tuple[str, str], ...] = (
         r"pass custom_objects=\{+.*?: \.\.\.\}+, or register it before",
         "name the script that defines it, --model script.py",
     ),
+    (
+        r"pass it as custom_objects; differences='tell' loads the model anyway",
+        "name the script that defines it, --model script.py; --accept-differences writes the model "
+        "anyway",
+    ),
+    (r"from_graph=True runs", "--from-graph runs"),
+    (r"from_graph= takes", "--function takes"),
+    (r"from_graph= is", "--from-graph is"),
     (r"compile=False loads the model without", "--model-only writes the model without"),
     (
         r"load it with compile=False, compile the model, and say which to "

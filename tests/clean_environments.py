@@ -39,9 +39,10 @@ REMOTE = (
 )
 HEAD = """# In clean environments
 
-What happens to somebody who has nothing yet: a new virtual environment with one backend and
-nothing else, an empty home, and the README's commands, typed one by one. `make clean-environments`
-does [this](../../tests/clean_environments.py) again and compares. Numbers may differ.
+What the README's commands print in a new virtual environment with one backend and an empty home.
+The other backends show only commands whose output has another text there, apart from numbers and
+names of backends. `make clean-environments` [runs](../../tests/clean_environments.py) all commands
+on all backends, and compares. Numbers may differ.
 
 """
 COMMANDS = (
@@ -50,13 +51,13 @@ COMMANDS = (
     "python first.py",
     "keras-mp migrate old.json -o new.json",
     "keras-mp migrate --diff train.py",
-    "keras-mp migrate model.h5 -o model.keras",
+    "keras-mp migrate model.h5 -o model.keras | sed -n 1,4p",
     "keras-mp demo",
     "keras-mp plot log.csv -o scale.png",
     "KERAS_BACKEND={other} python -c 'import keras_mp; keras_mp.explain' 2>&1 | tail -n 2",
     "pip install '{everything}'",
-    "keras-mp migrate --diff train.py",
-    "keras-mp inspect model.keras | head -n 10",
+    "keras-mp migrate --diff train.py > train.patch",
+    "keras-mp inspect model.keras | sed -n 1,6p",
     *REMOTE,
     "keras-mp demo --epochs 8 --output kept 2> /dev/null | sed -n 1,5p",
     "keras-mp plot kept/run -o scale.png",
@@ -122,8 +123,8 @@ class Environment:
         return "\n".join([*lines, *[f"[exit status {done.returncode}]"] * bool(done.returncode)])
 
 
-def transcript(backend: str, packages: Path, folder: Path) -> str:
-    """Returns the output of all commands in a new environment."""
+def transcript(backend: str, packages: Path, folder: Path) -> list[str]:
+    """Returns each command with its output in a new environment."""
     what, _, other = BACKENDS[backend]
     environment = Environment(folder, backend, packages)
     data = ROOT / "tests" / "data"
@@ -145,13 +146,26 @@ def transcript(backend: str, packages: Path, folder: Path) -> str:
         said = environment.install(command) if is_install else environment.run(command)
         print(f"{backend}: {command}", file=sys.stderr, flush=True)
         shown.append(f"$ {command}\n{said}".rstrip() + "\n")
-    return "\n".join(shown)
+    return shown
 
 
-def page(found: dict[str, str]) -> str:
-    """Returns the page of all transcripts."""
-    parts = [f"## {backend}\n\n```console\n{text}```\n" for backend, text in found.items()]
+def page(found: dict[str, list[str]]) -> str:
+    """Returns the page: the first transcript, and from the others what differs from it."""
+    first, *_ = found.values()
+    parts = []
+    for backend, shown in found.items():
+        told = [
+            own
+            for own, same in zip(shown, first, strict=True)
+            if shown is first or without_backends(own) != without_backends(same)
+        ]
+        parts.append(f"## {backend}\n\n```console\n" + "\n".join(told) + "```\n")
     return HEAD + "\n".join(parts)
+
+
+def without_backends(text: str) -> list[str]:
+    """Returns what `masked` returns, with the same word for each backend."""
+    return masked(re.sub(r"\b(jax|tensorflow|torch)\b", "BACKEND", text))
 
 
 def masked(text: str) -> list[str]:

@@ -6,16 +6,15 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.backends.common.numerics import StepResult
 from keras_mp.statistics.step import Step
-from keras_mp.variables.extra_state import ExtraState
-from keras_mp.variables.variable_factory import VariableFactory
+from keras_mp.variables.variable_factory import ExtraState, VariableFactory
 
 INT = keras.backend.standardize_dtype("int")
 
 
 def places():
-    """Returns (the optimizer that gets a part's variables, a `VariableFactory`, the backend)."""
+    """Returns (the optimizer that gets a part's variables, a `VariableFactory`)."""
     optimizer = keras.optimizers.SGD()
-    return optimizer, VariableFactory(optimizer, ExtraState()), backends.current()
+    return optimizer, VariableFactory(optimizer, ExtraState(), backends.current())
 
 
 def step(kind, variables=(), each=None, scale=1.0):

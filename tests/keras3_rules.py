@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 from keras_mp.migration.rules import RULES
 
 HEAD = """\
@@ -32,9 +32,9 @@ class Head(layers.Layer):
 
 def rewritten(lines, *, skip=()):
     """Returns the rewritten lines of a program, without its imports and objects."""
-    result = rewrite(f"{HEAD}\n{lines}\n", keras3=True, skip=frozenset(skip))
+    result = rewrite(f"{HEAD}\n{lines}\n", Options(keras3=True, skip=frozenset(skip)))
     compile(result.text, "program", "exec")
-    again = rewrite(result.text, keras3=True, skip=frozenset(skip)).text
+    again = rewrite(result.text, Options(keras3=True, skip=frozenset(skip))).text
     assert again == result.text, "a second run must find nothing to rewrite"
     return result.text.removeprefix(HEAD).strip("\n")
 
@@ -46,13 +46,13 @@ def in_layer(line, function="build(self, input_shape)"):
 
 def said(lines, rule):
     """Returns a rule's findings for lines below imports and objects: (line, verdict)."""
-    findings = rewrite(f"{HEAD}\n{lines}\n", keras3=True).findings
+    findings = rewrite(f"{HEAD}\n{lines}\n", Options(keras3=True)).findings
     return [(f.line - _LINES, f.verdict) for f in findings if f.rule == rule and f.line > _LINES]
 
 
 def messages(lines, rule):
     """Returns the messages of a rule for lines below imports and objects."""
-    findings = rewrite(f"{HEAD}\n{lines}\n", keras3=True).findings
+    findings = rewrite(f"{HEAD}\n{lines}\n", Options(keras3=True)).findings
     return [f.message for f in findings if f.rule == rule]
 
 

@@ -36,13 +36,13 @@ KNOWN = (
 )
 HEAD = """# Dependencies and their licences
 
-`pip install 'keras-mp[...]'` also installs these packages. The licences are those that the packages
-state, with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself is under
-Apache-2.0. `make licences` looks at what is installed. It fails if a licence is missing or not
-permissive.
+`pip install 'keras-mp[EXTRA]'` also installs these packages. The licences are those that the
+packages state, with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself
+is under Apache-2.0. `make licences` checks the installed packages. It fails if a licence is missing
+or not permissive.
 
-| package | licence | for |
-|---|---|---|
+| extra | packages |
+|---|---|
 """
 # The wheel for computers without a GPU represents the package that needs it.
 SAME = {"tensorflow": "tensorflow-cpu"}
@@ -97,23 +97,35 @@ def licences() -> dict[str, str]:
     return {normal(row["Name"]): row["License"].partition("\n")[0] for row in rows}
 
 
+def table(packages: dict[str, list[tuple[str, str]]]) -> str:
+    """Returns a row for each extra, from its packages with their licences.
+
+    >>> print(table({"": [("h5py", "BSD")], "jax": [("jax", "MIT"), ("scipy", "BSD")]}), end="")
+    | always | h5py (BSD) |
+    | jax | jax (MIT), scipy (BSD) |
+    """
+    rows = []
+    for extra, of in packages.items():
+        named = ", ".join(f"{name} ({licence})" for name, licence in of)
+        rows.append(f"| {extra or 'always'} | {named} |\n")
+    return "".join(rows)
+
+
 def main() -> int:
-    of, rows, unknown = licences(), [], []
-    by_package: dict[str, list[str]] = {}
+    of, always = licences(), needed("")
+    packages: dict[str, list[tuple[str, str]]] = {}
+    unknown = set()
     for extra in EXTRAS:
-        for name in needed(extra):
-            by_package.setdefault(name, []).append(extra)
-    for name, extras in sorted(by_package.items()):
-        if name == "keras-mp":
-            continue
-        licence = LOOKED_UP.get(name) or of.get(normal(SAME.get(name, name)), "UNKNOWN")
-        rows.append(f"| {name} | {licence} | {'all' if '' in extras else ', '.join(extras)} |\n")
-        if not is_known(licence):
-            unknown.append(f"{name}: {licence}")
-    text = HEAD + "".join(rows)
+        names = needed(extra) - (always if extra else set()) - {"keras-mp"}
+        packages[extra] = [
+            (name, LOOKED_UP.get(name) or of.get(normal(SAME.get(name, name)), "UNKNOWN"))
+            for name in sorted(names)
+        ]
+        unknown |= {f"{name}: {each}" for name, each in packages[extra] if not is_known(each)}
+    text = HEAD + table(packages)
     if "--write" in sys.argv[1:]:
         PAGE.write_text(text, encoding="utf-8")
-    for line in unknown:
+    for line in sorted(unknown):
         print(f"not a licence that is known to be permissive: {line}")
     return int(bool(unknown))
 

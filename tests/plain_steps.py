@@ -26,8 +26,9 @@ def taken(wanted=True):
         backend.apply_if_finite = own
 
 
-def apply_if_finite(optimizer, gradients, variables, scale, skip_unscale, tell_each):
+def apply_if_finite(update, tell_each):
     """As in the protocol of backends."""
+    optimizer, gradients, variables, scale, skip_unscale = update
     backend = backends.current()
     ready = [
         g if g is None or scale is None or keep else _divided(backend, g, scale)

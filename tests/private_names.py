@@ -2,17 +2,38 @@
 
 A use is an attribute `x._name`, or that name as a string handed to `getattr` and its like; and each
 attribute, or import, of `keras.src`. A private name is Keras' if Keras' own sources define it and
-ours do not, or if the table in `private_names.py` has it.
+ours do not, or if the table in `keras_mp/backends/private_names.md` has it.
 """
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "keras_mp" / "backends" / "private_names.md"
 PACKAGES = ("keras_mp", "compat", "migration")
 BY_STRING = {"getattr", "hasattr", "setattr", "delattr", "replaced"}
+
+
+class PrivateName(NamedTuple):
+    """A row of the table: a name that Keras may change."""
+
+    name: str
+    why: str
+    without: str
+    used_by: tuple[str, ...]
+
+
+def table() -> list[PrivateName]:
+    """Returns the rows of the table."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    return [
+        PrivateName(name.strip("`"), why, without, tuple(users.replace("`", "").split(", ")))
+        for name, why, without, users in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,18 +58,27 @@ SECTIONS = {
     ),
     "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
+# Methods that Keras calls, and that mean what they mean in Keras; and that of every result.
+UNLISTED = {
+    "to_dict",
+    *("build", "call", "compute_mask", "compute_output_shape", "finalize_variable_values"),
+    *("from_config", "get_config", "load_own_variables", "save_own_variables"),
+    *("get_random_transformation", "transform_images"),
+}
+# A class with the members of another, which are shown once.
+LIKE = {"keras_mp.StochasticRounding": "keras_mp.MasterWeights"}
 # Classes with the same members, and Keras' own classes.
 ALIKE = "keras_mp.compat.optimizers."
 HEAD = """\
 # Reference
 
-Every public name with its arguments, the first sentence of its docstring, and a link to its source.
-The site that `make docs` builds shows the whole docstrings here; in Python, `help(name)` does. The
-[tests](../../Makefile) run the examples of the docstrings on every backend.
+Every [public](compatibility.md) name with its arguments, the first sentence of its docstring, and a
+link to its source. The site that `make docs` builds and `help(name)` show whole docstrings. The
+[tests](../../Makefile) run their examples on every backend.
 
-What is on this page is public: [what you may rely on](compatibility.md). The names of TensorFlow
-that `keras_mp.compat` stands for, and the options of the command, are in
-[api.txt](../../tests/data/api.txt).
+Not listed: methods that Keras calls, such as `build` and `get_config`, and `to_dict()`, which
+returns any result as JSON. The TensorFlow names in `keras_mp.compat` and the options of the command
+are in [api.txt](../../tests/data/api.txt).
 """
 
 
@@ -108,9 +117,19 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
     source = Path(inspect.getsourcefile(_code(value)) or "").resolve().relative_to(ROOT)
     arguments = f"`{signatures[name]}`" if signatures[name] else ""
     lines = [f"- [`{name}`](../../{source.as_posix()}){arguments}: {_summary(value)}"]
+    if other := LIKE.get(name):
+        own_names = {each.removeprefix(f"{name}.") for each in signatures}
+        lacks = [e for e in signatures if e.removeprefix(f"{other}.") not in (e, *own_names)]
+        but = ", ".join(f"`{each.removeprefix(f'{other}.')}`" for each in lacks)
+        lines[0] += f" Members: those of `{other}` but {but}."
     for each, own in ({} if name.startswith(ALIKE) else signatures).items():
         member = inspect.getattr_static(value, each.removeprefix(f"{name}."), None)
-        if each.rpartition(".")[0] == name and _summary(member):
+        owner, _, own_name = each.rpartition(".")
+        if owner != name or own_name in UNLISTED:
+            continue
+        if other and signatures.get(f"{other}.{own_name}") == own:
+            continue
+        if _summary(member):
             shown = own.replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
             lines.append(f"    - `{each.rpartition('.')[2]}{shown}`: {_summary(member)}")
     return lines
@@ -136,7 +155,8 @@ def _summary(value: object) -> str:
     """Returns the first sentence of a docstring, on one line; "" without one."""
     if isinstance(value, (classmethod, staticmethod)):
         value = value.__func__
-    shown = inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)
+    kinds = (inspect.isfunction, inspect.isclass, inspect.isdatadescriptor)
+    shown = any(is_kind(value) for is_kind in kinds)
     text = (getattr(value, "__doc__", None) or "") if shown else ""
     first = " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
     return re.split(r"(?<=\.) (?=[A-Z])", first)[0]

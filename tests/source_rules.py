@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from keras_mp.migration.code.planning import Options, plans
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.planning import plans
+from keras_mp.migration.code.rewriting import Options, rewrite
 from keras_mp.migration.rules import RULES
 
 HEAD = """\

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from benchmarks.on_a_gpu.steps import Native, Variants
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles, ratios
+from keras_mp.diagnosis.benchmarking.recommending import in_turn, quartiles, ratios
 
 WARM_UP = 3
 

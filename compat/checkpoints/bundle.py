@@ -234,14 +234,10 @@ def _name(key: bytes) -> str | None:
 def _shards(header: memoryview | None) -> int:
     if header is None:
         raise Malformed("has no header: no checkpoint of TensorFlow 2, nor of 1 with format V2")
-    shards, endianness = 0, 0
-    for number, value in wire.fields(header):
-        if number == 1:
-            shards = wire.signed(value)
-        elif number == 2:
-            endianness = wire.integer(value)
-    if endianness != 0:
+    found = wire.single(header, {1: wire.signed, 2: wire.integer})
+    if found.get(2, 0) != 0:
         raise Malformed("was written on a big-endian machine, which is not read here")
+    shards: int = found.get(1, 0)
     if not 1 <= shards <= _MOST_SHARDS:
         raise Malformed(f"says that there are {shards} data files")
     return shards
@@ -274,11 +270,7 @@ def _shape(message: memoryview) -> tuple[int, ...]:
     sizes = []
     for number, value in wire.fields(message):
         if number == 2:
-            size = 0
-            for inner, part in wire.fields(wire.content(value)):
-                if inner == 1:
-                    size = wire.signed(part)
-            sizes.append(size)
+            sizes.append(wire.single(wire.content(value), {1: wire.signed}).get(1, 0))
         elif number == 3 and wire.integer(value):
             raise Malformed("has no known shape")
     numbers = math.prod(size for size in sizes if size)

@@ -10,7 +10,7 @@ from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 from keras_mp.compat.checkpoints.staging import local_artefact
-from keras_mp.files.stores.naming import named
+from keras_mp.files.stores.errors import named
 from keras_mp.files.stores.urls import is_url, parent, redacted
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

@@ -4,7 +4,7 @@ from keras_mp.rendering.text import printable
 
 
 class Unreadable(ValueError):
-    """A file is damaged, or of a kind that is not read here.
+    """A file is damaged, or of an unsupported kind.
 
     Args:
         file: Its path.

@@ -108,6 +108,17 @@ class ObjectGraph:
         values = (a.key for a in self.nodes[number].attributes if a.name == "VARIABLE_VALUE")
         return next(values, None)
 
+    def keys_below(self, start: int | None) -> set[str]:
+        """Returns the keys of the values of an object and of all that it reaches."""
+        seen: set[int] = set()
+        waiting = [] if start is None else [start]
+        while waiting:
+            number = waiting.pop()
+            if number not in seen:
+                seen.add(number)
+                waiting += self.nodes[number].children.values()
+        return {attribute.key for number in seen for attribute in self.nodes[number].attributes}
+
     def paths(self) -> Iterator[tuple[str, int]]:
         """Yields (shortest path, number) of every object that the root reaches, nearest first."""
         seen, level = {0}, [("", 0)]
@@ -151,7 +162,7 @@ def _node(message: memoryview) -> Node:
             child, name = reference(wire.content(value))
             children[name] = child
         elif number == 2:
-            texts = {n: wire.text(v) for n, v in wire.fields(wire.content(value)) if n in (1, 2, 3)}
+            texts = wire.single(wire.content(value), dict.fromkeys((1, 2, 3), wire.text))
             attributes.append(Attribute(texts.get(1, ""), texts.get(2, ""), texts.get(3, "")))
         elif number == 3:
             slots.append(_slot(wire.content(value)))
@@ -160,22 +171,10 @@ def _node(message: memoryview) -> Node:
 
 def reference(message: memoryview) -> tuple[int, str]:
     """Returns the number of an object, and the attribute by which another one has it."""
-    child, name = 0, ""
-    for number, value in wire.fields(message):
-        if number == 1:
-            child = wire.signed(value)
-        elif number == 2:
-            name = wire.text(value)
-    return child, name
+    found = wire.single(message, {1: wire.signed, 2: wire.text})
+    return found.get(1, 0), found.get(2, "")
 
 
 def _slot(message: memoryview) -> Slot:
-    variable, name, node = 0, "", 0
-    for number, value in wire.fields(message):
-        if number == 1:
-            variable = wire.signed(value)
-        elif number == 2:
-            name = wire.text(value)
-        elif number == 3:
-            node = wire.signed(value)
-    return Slot(variable, name, node)
+    found = wire.single(message, {1: wire.signed, 2: wire.text, 3: wire.signed})
+    return Slot(found.get(1, 0), found.get(2, ""), found.get(3, 0))

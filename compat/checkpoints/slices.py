@@ -17,18 +17,10 @@ Slice = tuple[tuple[int, int | None], ...]
 
 def from_message(message: memoryview) -> Slice:
     """Returns a part from a TensorSliceProto."""
-    extents: list[tuple[int, int | None]] = []
-    for number, value in wire.fields(message):
-        if number != 1:
-            continue
-        start, length = 0, None
-        for inner, part in wire.fields(wire.content(value)):
-            if inner == 1:
-                start = wire.signed(part)
-            elif inner == 2:
-                length = wire.signed(part)
-        extents.append((start, length))
-    return tuple(extents)
+    extents = [
+        wire.single(extent, {1: wire.signed, 2: wire.signed}) for extent in wire.all_of(message, 1)
+    ]
+    return tuple((extent.get(1, 0), extent.get(2)) for extent in extents)
 
 
 def check(part: Slice, whole: tuple[int, ...]) -> None:

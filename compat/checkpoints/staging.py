@@ -14,9 +14,8 @@ from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.files.stores.downloads import download, with_sizes
-from keras_mp.files.stores.errors import NotThere, StoreError
+from keras_mp.files.stores.errors import NotThere, StoreError, named
 from keras_mp.files.stores.listing import Entry, entry, listed
-from keras_mp.files.stores.naming import named
 from keras_mp.files.stores.objects import read_text
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_url, join, local_of, name, parent, redacted, scheme

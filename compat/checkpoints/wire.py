@@ -5,7 +5,8 @@ for each. Every length is checked against what is there before anything is read.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from keras_mp.compat.checkpoints.errors import Malformed
 
@@ -82,6 +83,17 @@ def all_of(message: memoryview, number: int) -> Iterator[memoryview]:
     [b'a', b'b']
     """
     return (content(value) for found, value in fields(message) if found == number)
+
+
+def single(message: memoryview, readers: Mapping[int, Callable[[Value], Any]]) -> dict[int, Any]:
+    """Returns the fields that are read, by their numbers; of one that is there twice, the last.
+
+    >>> single(memoryview(b"\\x08\\x01\\x12\\x02hi\\x18\\x05"), {1: integer, 2: text})
+    {1: 1, 2: 'hi'}
+    """
+    return {
+        number: readers[number](value) for number, value in fields(message) if number in readers
+    }
 
 
 def integer(value: Value) -> int:

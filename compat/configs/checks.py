@@ -5,7 +5,8 @@ A check takes a value and where it is, and returns it as plain JSON or raises Le
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
 
 from keras_mp.compat.errors import LegacyError
 from keras_mp.files.json_paths import at as at, describe as describe
@@ -150,11 +151,34 @@ def entries(
     return result
 
 
+def only(config: Mapping[str, object], path: str, known: Container[str], why: str) -> None:
+    """Raises for the first key that is none of these."""
+    for key in config:
+        if key not in known:
+            raise LegacyError(at(path, key), "is not known", why)
+
+
 def require(config: Mapping[str, object], path: str, *keys: str) -> None:
     """Raises for the first of `keys` that `config` does not have."""
     for key in keys:
         if key not in config:
             raise LegacyError(at(path, key), "is missing", "every TF wrote it")
+
+
+def objects_in(value: object) -> Iterator[Mapping[str, Any]]:
+    """Yields the JSON objects in a value, however deep; the last one of a list first.
+
+    >>> [sorted(one) for one in objects_in({"a": [{"b": 1}, {"c": {}}]})]
+    [['a'], ['c'], [], ['b']]
+    """
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
 
 
 def is_deep(value: object, most: int = 100) -> bool:

@@ -4,7 +4,8 @@ In Keras 2 a node was a list of `[layer, node, tensor, keyword arguments]`, one 
 the first argument. Today it holds all arguments, each tensor as `__keras_tensor__`.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -99,7 +100,7 @@ def ends(value: object, graph: Graph, path: str) -> object:
     """
     if isinstance(value, list) and len(value) == 1 and not _is_reference(value):
         value = value[0]
-    return _end(value, graph, path)
+    return _mapped(value, path, functools.partial(_end, graph=graph))
 
 
 def check_order(graph: Graph, path: str) -> None:
@@ -165,7 +166,7 @@ def _node(called: Called, node: object, graph: Graph, path: str) -> Json:
     kwargs = _keywords(node, graph, path)
     if isinstance(node, list) and len(node) == 1 and not _is_reference(node):
         node, path = node[0], f"{path}[0]"
-    first = _argument(node, graph, path)
+    first = _mapped(node, path, functools.partial(_argument, graph=graph))
     if called.kind in RECURRENT and isinstance(first, list) and len(first) > 1:
         # Keras 2 took states that are Keras tensors for further inputs.
         return {"args": [first[0]], "kwargs": kwargs | {"initial_state": first[1:]}}
@@ -203,18 +204,23 @@ def _keyword(value: object, graph: Graph, path: str) -> object:
     return value
 
 
-def _argument(value: object, graph: Graph, path: str) -> object:
+def _mapped(value: object, path: str, of: Callable[[list[object], str], object]) -> object:
+    """Returns tensors, nested in whatever way, with what `of` makes of each."""
     if _is_reference(value):
-        if value[0] == CONSTANT:
-            if isinstance(value[2], list | dict):
-                raise LegacyError(f"{path}[2]", "is a constant tensor", "call the layer in code")
-            return value[2]
-        return _tensor(value, graph, path)
+        return of(value, path)
     if isinstance(value, list) and value:
-        return [_argument(item, graph, f"{path}[{i}]") for i, item in enumerate(value)]
+        return [_mapped(item, f"{path}[{i}]", of) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and value:
-        return {key: _argument(item, graph, at(path, key)) for key, item in value.items()}
+        return {key: _mapped(item, at(path, key), of) for key, item in value.items()}
     raise LegacyError(path, describe(value), _NOT_A_TENSOR)
+
+
+def _argument(value: list[object], path: str, graph: Graph) -> object:
+    if value[0] != CONSTANT:
+        return _tensor(value, graph, path)
+    if isinstance(value[2], list | dict):
+        raise LegacyError(f"{path}[2]", "is a constant tensor", "call the layer in code")
+    return value[2]
 
 
 def _tensor(value: list[object], graph: Graph, path: str) -> Json:
@@ -236,12 +242,6 @@ def _resolved(value: list[object], graph: Graph, path: str) -> tuple[str, int, i
     return called.name, index - called.base, tensor
 
 
-def _end(value: object, graph: Graph, path: str) -> object:
-    if _is_reference(value):
-        name, index, tensor = _resolved(value, graph, path)
-        return [name, index + graph[str(value[0])].is_functional, tensor]
-    if isinstance(value, list) and value:
-        return [_end(item, graph, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, Mapping) and value:
-        return {key: _end(item, graph, at(path, key)) for key, item in value.items()}
-    raise LegacyError(path, describe(value), _NOT_A_TENSOR)
+def _end(value: list[object], path: str, graph: Graph) -> object:
+    name, index, tensor = _resolved(value, graph, path)
+    return [name, index + graph[str(value[0])].is_functional, tensor]

@@ -39,7 +39,7 @@ def convert(
     exact_training: bool = False,
     sparse_variables: Iterable[str] = (),
 ) -> Converted:
-    """Returns today's form of what tf.keras serialized, for Keras 3 to deserialize.
+    """Converts a config of tf.keras to one that Keras 3 deserializes.
 
     | kind        | written by tf.keras                           | what takes the result        |
     | ----------- | --------------------------------------------- | ---------------------------- |
@@ -103,7 +103,7 @@ def convert(
 
 
 def kind_of(config: Config) -> Kind:
-    """Returns what a config is of: one of KINDS.
+    """Returns the kind of a config: one of KINDS.
 
     A name that losses and metrics share is a loss, unless its module says otherwise.
 

@@ -11,9 +11,9 @@ Value = None | bool | int | str
 
 
 def table(text: str) -> dict[str, frozenset[str]]:
-    """Returns keys by class; a row is `class: key key`."""
+    """Returns keys by class; a row is `class class: key key`, of classes with the same keys."""
     rows = (line.partition(":") for line in text.strip().splitlines())
-    return {name.strip(): frozenset(keys.split()) for name, _, keys in rows}
+    return {name: frozenset(keys.split()) for names, _, keys in rows for name in names.split()}
 
 
 def _parts(*names: str) -> str:
@@ -67,77 +67,49 @@ _RANDOM = "fill_mode fill_value interpolation seed"
 LAYERS = table(f"""
 Activation: activation {_ACTIVITY}
 ActivityRegularization: l1 l2
-Add:
+Add Average Identity Layer Maximum Minimum Multiply Subtract:
 AdditiveAttention: causal dropout use_scale
-AlphaDropout: noise_shape rate seed
+AlphaDropout Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D: noise_shape rate seed
 Attention: causal dropout score_mode use_scale
-Average:
-AveragePooling1D: {_POOL}
-AveragePooling2D: {_POOL}
-AveragePooling3D: {_POOL}
-BatchNormalization: {_BATCH_NORM}
-BatchNormalizationV1: {_BATCH_NORM}
-BatchNormalizationV2: {_BATCH_NORM}
+AveragePooling1D AveragePooling2D AveragePooling3D MaxPooling1D MaxPooling2D MaxPooling3D: {_POOL}
+BatchNormalization BatchNormalizationV1 BatchNormalizationV2 SyncBatchNormalization: {_BATCH_NORM}
 Bidirectional: layer backward_layer merge_mode num_constants
 CategoryEncoding: num_tokens output_mode sparse
 CenterCrop: height width
-Concatenate: axis
-Conv1D: {_CONV}
-Conv1DTranspose: {_CONV} output_padding
-Conv2D: {_CONV}
-Conv2DTranspose: {_CONV} output_padding
-Conv3D: {_CONV}
-Conv3DTranspose: {_CONV} output_padding
-ConvLSTM1D: {_CONV_LSTM}
-ConvLSTM2D: {_CONV_LSTM}
-ConvLSTM3D: {_CONV_LSTM}
+Concatenate Softmax UnitNormalization: axis
+Conv1D Conv2D Conv3D: {_CONV}
+Conv1DTranspose Conv2DTranspose Conv3DTranspose: {_CONV} output_padding
+ConvLSTM1D ConvLSTM2D ConvLSTM3D: {_CONV_LSTM}
 Cropping1D: cropping
-Cropping2D: cropping data_format
-Cropping3D: cropping data_format
+Cropping2D Cropping3D: cropping data_format
 CuDNNGRU: {_CUDNN}
 CuDNNLSTM: {_CUDNN} unit_forget_bias
 Dense: units {_DENSE}
-DepthwiseConv1D: {_DEPTHWISE}
-DepthwiseConv2D: {_DEPTHWISE}
+DepthwiseConv1D DepthwiseConv2D: {_DEPTHWISE}
 Discretization: bin_boundaries epsilon num_bins output_mode sparse
 Dot: axes normalize
-Dropout: noise_shape rate seed
 EinsumDense: equation output_shape bias_axes activation {_ACTIVITY} {_parts("kernel", "bias")}
-ELU: alpha
+ELU LeakyReLU: alpha
 Embedding: input_dim output_dim input_length mask_zero {_ACTIVITY} {_parts("embeddings")}
 Flatten: data_format
 GaussianDropout: rate seed
 GaussianNoise: stddev seed
-GlobalAveragePooling1D: {_GLOBAL_POOL}
-GlobalAveragePooling2D: {_GLOBAL_POOL}
-GlobalAveragePooling3D: {_GLOBAL_POOL}
-GlobalMaxPooling1D: {_GLOBAL_POOL}
-GlobalMaxPooling2D: {_GLOBAL_POOL}
-GlobalMaxPooling3D: {_GLOBAL_POOL}
+GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D GlobalMaxPooling1D \
+GlobalMaxPooling2D GlobalMaxPooling3D: {_GLOBAL_POOL}
 GroupNormalization: groups {_NORM}
 GRU: {_CELL} {_GATES} {_RNN} {_ACTIVITY} reset_after
 GRUCell: {_CELL} {_GATES} reset_after
 HashedCrossing: num_bins output_mode sparse
 Hashing: mask_value num_bins output_mode salt sparse
-Identity:
 InputLayer: ragged sparse optional
 IntegerLookup: {_LOOKUP} vocabulary_dtype
-Layer:
 LayerNormalization: {_NORM}
-LeakyReLU: alpha
-LocallyConnected1D: {_LOCAL}
-LocallyConnected2D: {_LOCAL}
+LocallyConnected1D LocallyConnected2D: {_LOCAL}
 LSTM: {_CELL} {_GATES} {_RNN} {_ACTIVITY} unit_forget_bias
 LSTMCell: {_CELL} {_GATES} unit_forget_bias
 Masking: mask_value
-Maximum:
-MaxPooling1D: {_POOL}
-MaxPooling2D: {_POOL}
-MaxPooling3D: {_POOL}
-Minimum:
 MultiHeadAttention: attention_axes dropout key_dim num_heads output_shape use_bias value_dim \
 {_ACTIVITY} {_parts("kernel", "bias")} key_shape query_shape value_shape
-Multiply:
 Normalization: axis invert mean variance
 Permute: dims
 PReLU: shared_axes {_parts("alpha")}
@@ -145,41 +117,30 @@ RandomBrightness: factor seed value_range
 RandomContrast: factor seed
 RandomCrop: height width seed
 RandomFlip: mode seed
-RandomHeight: factor interpolation seed
+RandomHeight RandomWidth: factor interpolation seed
 RandomRotation: factor {_RANDOM}
-RandomTranslation: height_factor width_factor {_RANDOM}
-RandomWidth: factor interpolation seed
-RandomZoom: height_factor width_factor {_RANDOM}
+RandomTranslation RandomZoom: height_factor width_factor {_RANDOM}
 ReLU: max_value negative_slope threshold
 RepeatVector: n
 Rescaling: offset scale
 Reshape: target_shape
 Resizing: crop_to_aspect_ratio height interpolation width
 RNN: cell {_RNN}
-SeparableConv1D: {_SEPARABLE}
-SeparableConv2D: {_SEPARABLE}
+SeparableConv1D SeparableConv2D: {_SEPARABLE}
 SimpleRNN: {_CELL} {_RNN} {_ACTIVITY}
 SimpleRNNCell: {_CELL}
-Softmax: axis
-SpatialDropout1D: noise_shape rate seed
-SpatialDropout2D: noise_shape rate seed
-SpatialDropout3D: noise_shape rate seed
 SpectralNormalization: layer power_iterations
 StackedRNNCells: cells
 StringLookup: {_LOOKUP} encoding
-Subtract:
-SyncBatchNormalization: {_BATCH_NORM}
 TextVectorization: encoding idf_weights max_tokens ngrams output_mode output_sequence_length \
 pad_to_max_tokens ragged sparse split standardize vocabulary vocabulary_size has_input_vocabulary
 ThresholdedReLU: theta
 TimeDistributed: layer
-UnitNormalization: axis
 UpSampling1D: size
 UpSampling2D: data_format interpolation size
 UpSampling3D: data_format size
 ZeroPadding1D: padding
-ZeroPadding2D: data_format padding
-ZeroPadding3D: data_format padding
+ZeroPadding2D ZeroPadding3D: data_format padding
 """)
 
 # Class -> class of today, and what it is to be told besides.
@@ -324,20 +285,13 @@ NOT_FLAGS = {("Rescaling", "scale")}
 
 INITIALIZERS = table("""
 Constant: value
-GlorotNormal: seed
-GlorotUniform: seed
-HeNormal: seed
-HeUniform: seed
+GlorotNormal GlorotUniform HeNormal HeUniform LecunNormal LecunUniform: seed
 Identity: gain
-LecunNormal: seed
-LecunUniform: seed
-Ones:
+Ones Zeros:
 Orthogonal: gain seed
-RandomNormal: mean seed stddev
+RandomNormal TruncatedNormal: mean seed stddev
 RandomUniform: maxval minval seed
-TruncatedNormal: mean seed stddev
 VarianceScaling: distribution mode scale seed
-Zeros:
 """)
 REGULARIZERS = table("""
 L1: l1

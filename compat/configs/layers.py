@@ -121,9 +121,8 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         raise LegacyError(
             f"{path}.class_name", describe(name), tables.REFUSED[bare], needs_code=bare == "Lambda"
         )
-    for key in given:
-        if ours and key not in _OF_LAYER:
-            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if ours:
+        checks.only(given, path, _OF_LAYER, "no tf.keras wrote it")
     if _is_of_applications(given, inside):
         return _of_applications(given, inside, path, report)
     if not ours or bare not in tables.LAYERS:
@@ -284,16 +283,11 @@ def _says_so(name: str, today: Config) -> bool:
     # One of an image has its axis resolved; a layer of vectors says 1 or -1, as some images do.
     if name == "BatchNormalization":
         return today.get("axis") == 3
-    return name != "TimeDistributed" or _differs_by_step(today["layer"])
-
-
-def _differs_by_step(value: object) -> bool:
-    """Whether a layer, or one inside, does not treat the rows of a batch one by one."""
-    if isinstance(value, Mapping):
-        if value.get("class_name") == "BatchNormalization" or value.get("activity_regularizer"):
-            return True
-        value = list(value.values())
-    return isinstance(value, list) and any(map(_differs_by_step, value))
+    return name != "TimeDistributed" or any(
+        # It, or a layer inside, does not treat the rows of a batch one by one.
+        one.get("class_name") == "BatchNormalization" or one.get("activity_regularizer")
+        for one in checks.objects_in(today["layer"])
+    )
 
 
 def is_todays(given: Config) -> bool:

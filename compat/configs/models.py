@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 from keras_mp.compat.configs import (
     checks,
@@ -75,10 +75,14 @@ def convert_model(
     origin = _origin(given, tf_version, exact_training=exact_training)
     with report.checked():
         today = _model(checks.mapping(given, "$"), "$", report, origin)
-    identities = list(_identities(given))
+    identities = [
+        repr(one["shared_object_id"])
+        for one in checks.objects_in(given)
+        if "inbound_nodes" in one and "shared_object_id" in one
+    ]
     if len(identities) != len(set(identities)):
         report.add("$", "differs", SHARED, matters=True)
-    return _converted(today, given, report)
+    return Converted.of(today, given, report)
 
 
 def convert_layer(
@@ -100,12 +104,7 @@ def convert_layer(
         today = _any_layer(given, "$", report, origin)
     if "build_config" in given:  # inside a model, layers are built when they are called
         today["build_config"] = given["build_config"]
-    return _converted(today, given, report)
-
-
-def _converted(today: Json, given: object, report: Report) -> Converted:
-    changed = today != given
-    return Converted(today, tuple(report) if changed else (), changed=changed)
+    return Converted.of(today, given, report)
 
 
 def _origin(given: object, tf_version: str | None, *, exact_training: bool) -> Origin:
@@ -152,10 +151,11 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
     is_ours = name in MODELS
     if name.rpartition(">")[2].lower() in OPTIMIZERS:
         raise LegacyError(f"{path}.class_name", describe(name), "an optimizer, not a model")
-    for key in given:
-        if key not in _OF_MODEL and is_ours:
-            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
-    if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
+    if is_ours:
+        checks.only(given, path, _OF_MODEL, "no tf.keras wrote it")
+    if given.get("keras_version") == "2.2.4-tf" and not any(
+        one.get("class_name") in policies.LEGACY for one in checks.objects_in(inside)
+    ):
         version = optional_version(origin.tf_version)
         if version is None or version < (2, 1):
             report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
@@ -204,9 +204,8 @@ def _is_todays(given: Config, inside: Config) -> bool:
 
 
 def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Json:
-    for key in given:
-        if key not in ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE):
-            raise LegacyError(at(path, key), "is not known", "no Sequential of tf.keras wrote it")
+    known = ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE)
+    checks.only(given, path, known, "no Sequential of tf.keras wrote it")
     checks.require(given, path, "name", "layers")
     given_layers = given["layers"]
     if not isinstance(given_layers, list):
@@ -327,33 +326,13 @@ def _connected(
     return today | {"name": calls[name].name, "inbound_nodes": inbound}
 
 
-def _identities(value: object) -> Iterator[str]:
-    """Yields what identifies each layer of a model that was an object of several."""
-    if isinstance(value, Mapping):
-        if "inbound_nodes" in value and "shared_object_id" in value:
-            yield repr(value["shared_object_id"])
-        value = list(value.values())
-    for item in value if isinstance(value, list) else ():
-        yield from _identities(item)
-
-
 def _is_scaled(name: str, given: Config, today: Json) -> bool | None:
     """Whether compile() of tf.keras scaled the loss of a model; None if that is not known."""
-    if _some(given, policies.is_todays):
+    if any(map(policies.is_todays, checks.objects_in(given))):
         return False  # Keras 3 wrote it, and compiles it as it did
     if name not in MODELS:
         return None
-    return _some(
-        today, lambda one: policies.is_todays(one) and policies.name_of(one) == "mixed_float16"
+    return any(
+        policies.is_todays(one) and policies.name_of(one) == "mixed_float16"
+        for one in checks.objects_in(today)
     )
-
-
-def _has_policy(value: object) -> bool:
-    return _some(value, lambda one: one.get("class_name") in policies.LEGACY)
-
-
-def _some(value: object, holds: Callable[[Config], bool]) -> bool:
-    """Whether something holds of any of the objects in a config."""
-    if isinstance(value, Mapping):
-        return holds(value) or any(_some(item, holds) for item in value.values())
-    return isinstance(value, list) and any(_some(item, holds) for item in value)

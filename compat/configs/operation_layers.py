@@ -5,7 +5,7 @@ and AddMetric: in a functional model each call of one becomes a layer. What only
 moves into the layers that use it, as shapes are no tensors on JAX and PyTorch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from keras_mp.compat.configs import checks, operation_calls, policies
 from keras_mp.compat.configs.checks import describe
@@ -208,15 +208,19 @@ def _names(kept: Iterable[Key], names: set[str]) -> dict[Key, str]:
 
 def _replaced(value: object, names: Mapping[Key, str]) -> object:
     """Returns calls or outputs, with the tensors of operations under their new names."""
+    return _mapped(value, lambda one: (names[one[:2]], 0, one[2]) if one[:2] in names else one)
+
+
+def _mapped(value: object, change: Callable[[Reference], Reference]) -> object:
+    """Returns calls or outputs with what `change` returns in the place of each tensor."""
     if isinstance(value, Mapping):
-        return {key: _replaced(item, names) for key, item in value.items()}
+        return {key: _mapped(item, change) for key, item in value.items()}
     if not isinstance(value, list):
         return value
     if len(value) in (3, 4) and isinstance(value[0], str) and isinstance(value[1], int):
-        key = (value[0], value[1])
-        head = [names[key], 0, value[2]] if key in names else value[:3]
-        return [*head, *(_replaced(item, names) for item in value[3:])]
-    return [_replaced(item, names) for item in value]
+        head = change((value[0], value[1], value[2]))
+        return [*head, *(_mapped(item, change) for item in value[3:])]
+    return [_mapped(item, change) for item in value]
 
 
 def _emitted(
@@ -299,10 +303,4 @@ def _ancestors(name: str, layers: Mapping[str, Config]) -> set[str]:
 
 def _put(value: object, old: Reference, name: str) -> object:
     """Returns calls or outputs with another tensor in the place of one."""
-    if isinstance(value, Mapping):
-        return {key: _put(item, old, name) for key, item in value.items()}
-    if not isinstance(value, list):
-        return value
-    if tuple(value[:3]) == old and len(value) in (3, 4):
-        return [name, 0, 0, *(_put(item, old, name) for item in value[3:])]
-    return [_put(item, old, name) for item in value]
+    return _mapped(value, lambda one: (name, 0, 0) if one == old else one)

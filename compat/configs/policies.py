@@ -25,6 +25,7 @@ INFER = (
     "such a policy took its dtype from the first input, and Keras 3 has no such policy; write the "
     'dtype that the layer had, such as "float32"'
 )
+_NOT_WRITTEN = "no policy of tf.keras wrote it"
 HAND_OVER = "a policy has no loss_scale in Keras 3; "
 NO_SCALING = (
     HAND_OVER + "null meant that compile() did not wrap the optimizer: call "
@@ -76,20 +77,13 @@ def policy(value: object, path: str, report: Report) -> object:
     if isinstance(value, str):
         return _named(_known(value, path))
     given = checks.mapping(value, path)
-    for key in given:
-        if key not in POLICY_KEYS:
-            raise LegacyError(
-                checks.at(path, key), "is not known", "no policy of tf.keras wrote it"
-            )
+    checks.only(given, path, POLICY_KEYS, _NOT_WRITTEN)
     checks.require(given, path, "class_name", "config")
     if given["class_name"] not in LEGACY:
         why = f"expected {' or '.join(LEGACY)}; set a policy of your own in code"
         raise LegacyError(f"{path}.class_name", describe(given["class_name"]), why)
     inside = checks.mapping(given["config"], f"{path}.config")
-    for key in inside:
-        if key not in ("name", "loss_scale"):
-            where = checks.at(f"{path}.config", key)
-            raise LegacyError(where, "is not known", "no policy of tf.keras wrote it")
+    checks.only(inside, f"{path}.config", ("name", "loss_scale"), _NOT_WRITTEN)
     checks.require(inside, f"{path}.config", "name")
     name = _known(inside["name"], f"{path}.config.name")
     report.add(path, "rewritten", f"a keras.DTypePolicy of the name {name}")

@@ -1,6 +1,6 @@
 """The changes that a conversion made to a config."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,7 +14,7 @@ Kind = Literal["renamed", "rewritten", "computes", "defaulted", "dropped", "diff
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not in the converted config as it was in the old one.
+    """One difference between the old config and the converted one.
 
     Attributes:
         path: Where it was, as a JSON path from the root `$`.
@@ -82,7 +82,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A config of today.
+    """A converted config.
 
     Attributes:
         config: What Keras 3 serializes today; is JSON.
@@ -94,9 +94,15 @@ class Converted:
     changes: tuple[Change, ...]
     changed: bool
 
+    @classmethod
+    def of(cls, today: Mapping[str, object], given: object, report: Report) -> "Converted":
+        """Returns what a config became; there are no changes where it was today's already."""
+        changed = today != given
+        return cls(dict(today), tuple(report) if changed else (), changed)
+
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader should know: the changes that matter, each once."""
+        """The changes that matter, each once."""
         if not self.changed:
             return (UNCHANGED,)
         return tuple(dict.fromkeys(change.what for change in self.changes if change.matters))

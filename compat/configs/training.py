@@ -61,8 +61,7 @@ def convert_training(config: Config, *, tf_version: str | None = None) -> Conver
     report = Report()
     given = checks.mapping(json_copy(config, "$"), "$")
     today = compile_config(given, "$", report, tf_version, is_scaled=False)
-    changed = today != given
-    return Converted(today, tuple(report) if changed else (), changed=changed)
+    return Converted.of(today, given, report)
 
 
 def convert_loss(config: Config) -> Converted:
@@ -88,9 +87,7 @@ def convert_metric(config: Config) -> Converted:
 def _converted(convert: One, config: Config) -> Converted:
     report = Report()
     given = checks.mapping(json_copy(config, "$"), "$")
-    today = checks.mapping(convert(given, "$", report), "$")
-    changed = today != given
-    return Converted(dict(today), tuple(report) if changed else (), changed=changed)
+    return Converted.of(checks.mapping(convert(given, "$", report), "$"), given, report)
 
 
 def compile_config(

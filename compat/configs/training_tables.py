@@ -10,70 +10,43 @@ from keras_mp.compat.configs.layer_tables import table
 
 # Beside name and reduction.
 LOSSES = table("""
-BinaryCrossentropy: axis from_logits label_smoothing
+BinaryCrossentropy CategoricalCrossentropy: axis from_logits label_smoothing
 BinaryFocalCrossentropy: alpha apply_class_balancing axis from_logits gamma label_smoothing
-CategoricalCrossentropy: axis from_logits label_smoothing
 CategoricalFocalCrossentropy: alpha axis from_logits gamma label_smoothing
-CategoricalHinge:
+CategoricalHinge Hinge KLDivergence LogCosh MeanAbsoluteError MeanAbsolutePercentageError \
+MeanSquaredError MeanSquaredLogarithmicError Poisson SquaredHinge:
 CosineSimilarity: axis
-Hinge:
 Huber: delta
-KLDivergence:
-LogCosh:
-MeanAbsoluteError:
-MeanAbsolutePercentageError:
-MeanSquaredError:
-MeanSquaredLogarithmicError:
-Poisson:
 SparseCategoricalCrossentropy: axis from_logits ignore_class
-SquaredHinge:
 """)
 
 # Beside name and dtype.
 METRICS = table("""
 AUC: curve from_logits label_weights multi_label num_labels num_thresholds summation_method \
 thresholds
-Accuracy:
+Accuracy CategoricalAccuracy CategoricalHinge Hinge KLDivergence LogCoshError Mean \
+MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson \
+RootMeanSquaredError SparseCategoricalAccuracy SquaredHinge Sum:
 BinaryAccuracy: threshold
 BinaryCrossentropy: from_logits label_smoothing
 BinaryIoU: target_class_ids threshold
-CategoricalAccuracy:
 CategoricalCrossentropy: axis from_logits label_smoothing
-CategoricalHinge:
 CosineSimilarity: axis
 F1Score: average threshold
 FBetaScore: average beta threshold
-FalseNegatives: thresholds
-FalsePositives: thresholds
-Hinge:
+FalseNegatives FalsePositives TrueNegatives TruePositives: thresholds
 IoU: axis ignore_class num_classes sparse_y_pred sparse_y_true target_class_ids
-KLDivergence:
-LogCoshError:
-Mean:
-MeanAbsoluteError:
-MeanAbsolutePercentageError:
 MeanIoU: axis ignore_class num_classes sparse_y_pred sparse_y_true
-MeanSquaredError:
-MeanSquaredLogarithmicError:
 OneHotIoU: axis ignore_class num_classes sparse_y_pred target_class_ids
 OneHotMeanIoU: axis ignore_class num_classes sparse_y_pred
-Poisson:
-Precision: class_id thresholds top_k
+Precision Recall: class_id thresholds top_k
 PrecisionAtRecall: class_id num_thresholds recall
 R2Score: class_aggregation num_regressors
-Recall: class_id thresholds top_k
 RecallAtPrecision: class_id num_thresholds precision
-RootMeanSquaredError:
 SensitivityAtSpecificity: class_id num_thresholds specificity
-SparseCategoricalAccuracy:
 SparseCategoricalCrossentropy: axis from_logits
-SparseTopKCategoricalAccuracy: k
+SparseTopKCategoricalAccuracy TopKCategoricalAccuracy: k
 SpecificityAtSensitivity: class_id num_thresholds sensitivity
-SquaredHinge:
-Sum:
-TopKCategoricalAccuracy: k
-TrueNegatives: thresholds
-TruePositives: thresholds
 """)
 METRICS_REFUSED = ("MeanRelativeError", "MeanTensor")
 

@@ -158,7 +158,7 @@ class Group:
             if not isinstance(value, str | bytes):
                 where = self.at(f"attribute {name}")
                 raise Unreadable(self.file, where, "is not a list of names")
-            found.append(value if isinstance(value, str) else value.decode("utf-8", "replace"))
+            found.append(as_text(value))
         if len(found) > len(set(found)):
             twice, count = Counter(found).most_common(1)[0]
             why = f"names {twice!r} {count} times: each name belongs to one"
@@ -227,6 +227,11 @@ def open_hdf5(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
         raise Unreadable(shown, "", f"cannot be opened as HDF5: {reason(error)}") from None
     with root:
         yield Group(shown, "", root)
+
+
+def as_text(value: object) -> str:
+    """Returns what stands for text in a file; bytes that are no UTF-8 are replaced."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def is_own(group: Any, name: str) -> bool:

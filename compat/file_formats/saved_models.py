@@ -23,7 +23,8 @@ GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
 EXPORTED = Path("assets", "saved_model.json")  # of experimental.export_saved_model, TF 1.13 to 1.15
 NO_KERAS = (
     "holds no Keras model, only graphs: tf.saved_model.save wrote it from a tf.Module. Build the "
-    "model in code, then call keras_mp.compat.restore with this folder"
+    "model in code, then call keras_mp.compat.restore with this folder; "
+    "from_graph=True runs the graph in the file without its classes"
 )
 # tensorflow/core/framework/types.proto
 _DTYPES = {1: "float32", 2: "float64", 3: "int32", 7: "string", 9: "int64", 10: "bool"}

@@ -5,10 +5,12 @@ node_def,attr_value,tensor}.proto, TF 2.15.
 """
 
 import math
+import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +20,12 @@ from keras_mp.compat.checkpoints.wire import all_of as _all
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.file_formats.values import Array
 
-# tensorflow/core/framework/types.proto: the keys and values of tables.
-_NUMBERS = {1: ("<f4", 5), 2: ("<f8", 6), 3: ("<i4", 7), 9: ("<i8", 10)}
-_STRING, _STRINGS, _CONTENT = 7, 8, 4
+# tensorflow/core/framework/{types,tensor}.proto: dtype -> (NumPy's, the field with its values).
+_HALF, _FLOAT, _DOUBLE = 13, 5, 6
+_NUMBERS = {1: ("<f4", _FLOAT), 2: ("<f8", _DOUBLE), 3: ("<i4", 7), 9: ("<i8", 10)}
+_NUMBERS |= {4: ("u1", 7), 5: ("<i2", 7), 6: ("i1", 7), 17: ("<u2", 7), 10: ("?", 11)}
+_NUMBERS |= {19: ("<f2", _HALF), 14: ("bfloat16", _HALF), 22: ("<u4", 16), 23: ("<u8", 17)}
+_STRING, _BFLOAT16, _STRINGS, _CONTENT = 7, 14, 8, 4
 _MOST = 1 << 26
 
 
@@ -108,13 +113,8 @@ def operations(folder: str | Path) -> set[tuple[str, str]]:
 
 
 def _name_and_kind(node: memoryview) -> tuple[str, str]:
-    name = kind = ""
-    for number, value in wire.fields(node):
-        if number == 1:
-            name = wire.text(value)
-        elif number == 2:
-            kind = wire.text(value)
-    return name, kind
+    texts = wire.single(node, {1: wire.text, 2: wire.text})
+    return texts.get(1, ""), texts.get(2, "")
 
 
 def _objects(message: memoryview) -> _Objects:
@@ -213,12 +213,18 @@ def _constant(node: memoryview) -> Array:
         if next((wire.text(key) for key in _all(entry, 1)), "") == "value":
             for value in _all(entry, 2):
                 for tensor in _all(value, 8):
-                    return _tensor(tensor)
+                    return tensor_of(tensor)
     raise Malformed("holds a constant without a value")
 
 
-def _tensor(message: memoryview) -> Array:
-    """Returns a TensorProto of strings or numbers; the last value stands for those that lack."""
+def tensor_of(message: memoryview) -> Array:
+    """Returns a TensorProto: strings as bytes in an object array, or numbers.
+
+    The last value stands for those that lack.
+
+    Raises:
+        Malformed: It is of a dtype that is not read, or its values do not fit its shape.
+    """
     dtype, content = 0, memoryview(b"")
     shape: tuple[int, ...] = ()
     strings: list[object] = []
@@ -237,33 +243,53 @@ def _tensor(message: memoryview) -> Array:
     if dtype == _STRING:
         return _filled(np.array(strings, object), shape)
     if dtype not in _NUMBERS:
-        raise Malformed(f"holds a table of the dtype {dtype}")
-    kind, field = _NUMBERS[dtype]
+        raise Malformed(f"holds a constant of the dtype {dtype}")
+    kind, field = _numpy(dtype), _NUMBERS[dtype][1]
     if content:
-        array = np.frombuffer(bytes(content), kind) if len(content) % int(kind[2]) == 0 else None
-        if array is None or array.size != size:
+        fits = len(content) == size * kind.itemsize
+        if not fits:
             raise Malformed(f"holds {len(content)} bytes for a constant of the shape {shape}")
-        return array.reshape(shape)
-    return _filled(np.array(list(_values(message, kind, field)), kind), shape)
+        return np.frombuffer(bytes(content), kind).reshape(shape)
+    return _filled(_values(message, kind, field), shape)
 
 
-def _values(message: memoryview, kind: str, field: int) -> Iterator[float]:
-    if kind[1] == "i":
-        bits = 8 * int(kind[2])
-        for number in _numbers(message, field):
-            low = number & ((1 << bits) - 1)
-            yield low - (1 << bits) if low >> (bits - 1) else low
-        return
-    for packed in _all(message, field):
-        if len(packed) % int(kind[2]):
+def _numpy(dtype: int) -> np.dtype[Any]:
+    if dtype == _BFLOAT16:
+        import ml_dtypes  # of Keras' own requirements; adds the dtype to NumPy
+
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    return np.dtype(_NUMBERS[dtype][0])
+
+
+def _values(message: memoryview, kind: np.dtype[Any], field: int) -> Array:
+    if field == _HALF:  # the bits of each, as a number
+        return np.array(list(_numbers(message, field)), "<u2").view(kind)
+    if field in (_FLOAT, _DOUBLE):
+        return np.array(list(_floats(message, kind, field)), kind)
+    bits = 8 * kind.itemsize
+    low = [number & ((1 << bits) - 1) for number in _numbers(message, field)]
+    if kind.kind == "i":
+        low = [one - (1 << bits) if one >> (bits - 1) else one for one in low]
+    return np.array(low, kind)
+
+
+def _floats(message: memoryview, kind: np.dtype[Any], field: int) -> Iterator[float]:
+    code = "I" if kind.itemsize == 4 else "Q"
+    for number, value in wire.fields(message):
+        if number != field:
+            continue
+        data = struct.pack(f"<{code}", value) if isinstance(value, int) else bytes(value)
+        if len(data) % kind.itemsize:
             raise Malformed("ends within a number")
-        yield from np.frombuffer(bytes(packed), kind).tolist()
+        yield from np.frombuffer(data, kind).tolist()
 
 
 def _filled(array: Array, shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     if not size:
         return array[:0].reshape(shape)
+    if not array.size and array.dtype != object:  # as TensorFlow writes zeros, to save room
+        return np.zeros(shape, array.dtype)
     if not 0 < array.size <= size:
         raise Malformed(f"holds {array.size} values for a constant of the shape {shape}")
     return np.concatenate([array, np.repeat(array[-1:], size - array.size)]).reshape(shape)

@@ -4,6 +4,7 @@ from keras_mp.compat.inspecting.auditing import audit
 from keras_mp.compat.inspecting.checkpoint import state_of_optimizers
 from keras_mp.compat.inspecting.computed_layers import Computed
 from keras_mp.compat.inspecting.findings import Audit, Finding
+from keras_mp.compat.inspecting.functions import Function
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Model, Optimizer, Tensor
 from keras_mp.compat.inspecting.reading import inspect
 
@@ -12,6 +13,7 @@ __all__ = [
     "Computed",
     "Damage",
     "Finding",
+    "Function",
     "Inspection",
     "Model",
     "Optimizer",

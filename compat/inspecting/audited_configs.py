@@ -23,7 +23,7 @@ from keras_mp.compat.configs import (
 )
 from keras_mp.compat.configs.checks import at
 from keras_mp.compat.inspecting import configs
-from keras_mp.compat.inspecting.audited_graphs import told_op, words
+from keras_mp.compat.inspecting.audited_files import told_op, words
 from keras_mp.compat.inspecting.findings import Finding, Sort
 from keras_mp.files.config_dangers import dangers
 

@@ -23,10 +23,8 @@ from keras_mp.compat.file_formats.zip_archives import (
     zip_reason,
 )
 from keras_mp.compat.inspecting import (
-    audited_archives,
     audited_configs,
-    audited_graphs,
-    audited_hdf5,
+    audited_files,
     checkpoint,
 )
 from keras_mp.compat.inspecting.configs import Nonsense
@@ -79,7 +77,7 @@ def _audit(found: Audit, path: Path) -> None:
         _of_shards(found, path)
         return
     found.kind = kind_of(path)
-    _add(found, audited_archives.of_name(path.name, "file"))
+    _add(found, audited_files.of_name(path.name, "file"))
     match found.kind:
         case "checkpoint":
             _of_checkpoint(found, path)
@@ -136,7 +134,7 @@ def _of_hdf5(found: Audit, file: str | BinaryIO, where: str, stored: int) -> Non
                     value = root.attrs[name]
                     text = value if isinstance(value, bytes | str) else str(value)
                     _of_text(found, text, f"{where}: {name}", stored)
-            _add(found, audited_hdf5.of_file(root, where))
+            _add(found, audited_files.of_hdf5(root, where))
     except FAILURES as error:
         found.errors.append(f"{where}: {reason(error)}")
 
@@ -146,9 +144,9 @@ def _of_archive(found: Audit, path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             if CONFIG not in archive.namelist():
                 found.errors.append(f"{CONFIG} is not in this archive: Keras did not write it")
-            _add(found, audited_archives.of_archive(archive))
+            _add(found, audited_files.of_archive(archive))
             for member in archive.infolist():
-                if not audited_archives.is_too_large(member):
+                if not audited_files.is_too_large(member):
                     _of_member(found, archive, path, member)
     except ZIP_FAILURES as error:
         found.errors.append(zip_reason(error))
@@ -208,7 +206,7 @@ def _files(found: Audit, folder: Path) -> list[Path]:
     files = []
     for path in sorted(folder.rglob("*")):
         where = path.relative_to(folder).as_posix()
-        _add(found, audited_archives.of_name(path.name, where))
+        _add(found, audited_files.of_name(path.name, where))
         if path.is_symlink():
             _add(found, [Finding("link", where, f"is a symbolic link to {path.readlink()}")])
         elif path.is_file():
@@ -271,7 +269,7 @@ def _of_proto(found: Audit, path: Path, audit_message: Callable[[memoryview], No
 
 
 def _of_graph(found: Audit, message: memoryview) -> None:
-    _add(found, audited_graphs.of_graphs(message, saved_models.GRAPH))
+    _add(found, audited_files.of_graphs(message, saved_models.GRAPH))
     for meta_graph in wire.all_of(message, 2):
         for objects in wire.all_of(meta_graph, 7):
             for node in wire.all_of(objects, 1):

@@ -85,20 +85,8 @@ def state_of_optimizers(path: str | Path) -> set[str]:
     found: set[str] = set()
     for _, number in optimizers(graph):
         found |= keys_of(graph, number).all()
-        for node in _below(graph, graph.nodes[number].children.get("loss_scale")):
-            found |= {attribute.key for attribute in graph.nodes[node].attributes}
-    return found
-
-
-def _below(graph: ObjectGraph, start: int | None) -> set[int]:
-    """Returns an object and what it reaches, such as a loss scale of the user's own class."""
-    found: set[int] = set()
-    waiting = [] if start is None else [start]
-    while waiting:
-        number = waiting.pop()
-        if number not in found:
-            found.add(number)
-            waiting += graph.nodes[number].children.values()
+        # A loss scale may be of the user's own class.
+        found |= graph.keys_below(graph.nodes[number].children.get("loss_scale"))
     return found
 
 

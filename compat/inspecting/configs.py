@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from keras_mp.compat.configs.checks import is_deep
-from keras_mp.compat.inspecting.inspection import Model, Optimizer
+from keras_mp.compat.inspecting.computed_layers import computed_of
+from keras_mp.compat.inspecting.inspection import Inspection, Model, Optimizer
 
 Config = Mapping[str, object]
 Pairs = Callable[[list[tuple[str, Any]]], Mapping[str, object]]
@@ -54,6 +55,12 @@ def model_of(config: Config) -> Model | None:
         called = config.get("name")
     count = len(layers) if isinstance(layers, list) else None
     return Model(name, called if isinstance(called, str) else None, count)
+
+
+def describe_model(found: Inspection, config: Config) -> None:
+    """Fills in what the config of a model says."""
+    found.model, found.policies = model_of(config), policies_of(config)
+    found.computed = computed_of(config)
 
 
 def policies_of(config: object) -> dict[str, int]:

@@ -16,7 +16,7 @@ VERDICTS: tuple[Verdict, ...] = ("nothing found", "look at it", "unreadable")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place in an artefact that whoever gets it from a stranger should look at.
+    """A place in an untrusted artefact that needs review.
 
     Attributes:
         sort: "code", a Python function, byte code, a pickle, a program; "class", one that is not
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit(Saved):
-    """What the audit of an artefact came to.
+    """The result of an audit.
 
     Attributes:
         path: What was asked for.
@@ -51,7 +51,7 @@ class Audit(Saved):
 
     @property
     def verdict(self) -> Verdict:
-        """The worse of what was found."""
+        """One of `VERDICTS`: "nothing found", "look at it" or "unreadable"."""
         if self.errors:
             return "unreadable"
         return "look at it" if self.findings else "nothing found"

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.hdf5_groups import (
     FAILURES,
+    as_text,
     excess_size,
     is_own,
     leads_to,
@@ -14,7 +15,6 @@ from keras_mp.compat.file_formats.hdf5_groups import (
     reason,
 )
 from keras_mp.compat.inspecting import configs, versions
-from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
 
 NO_SCALE = "HDF5 files hold neither the current loss scale nor its counter"
@@ -66,7 +66,7 @@ def _read(found: Inspection, root: Any, shown: str, check: bool) -> None:
     if version is not None:
         training = _config(found, root, "training_config", shown) or {}
         optimizer = training.get("optimizer_config")
-        found.written_by, found.why = versions.of_keras_version(_text(version), optimizer)
+        found.written_by, found.why = versions.of_keras_version(as_text(version), optimizer)
     arrays = dict(_arrays(found, root, shown, check))
     _read_state(found, root, arrays)
 
@@ -89,8 +89,7 @@ def _read_model(found: Inspection, root: Any, shown: str) -> None:
     if model is None:
         found.notes.append("it holds no config of a model")
     else:
-        found.model, found.policies = configs.model_of(model), configs.policies_of(model)
-        found.computed = computed_of(model)
+        configs.describe_model(found, model)
     training = _config(found, root, "training_config", shown)
     optimizer = configs.optimizer_of((training or {}).get("optimizer_config"))
     if optimizer is not None:
@@ -102,7 +101,7 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
     if text is None:
         return None
     try:
-        return configs.json_object(_text(text))
+        return configs.json_object(as_text(text))
     except configs.Nonsense as error:
         damage = Damage(shown, name, str(error))
         if damage not in found.damage:
@@ -152,7 +151,7 @@ def _read_state(found: Inspection, root: Any, small: dict[str, Any]) -> None:
     paths = [tensor.key for tensor in found.tensors]
     if is_own(root, "optimizer_weights"):
         names = root["optimizer_weights"].attrs.get("weight_names", ())
-        names = [_text(name) for name in names]
+        names = [as_text(name) for name in names]
         count = _first(small, [f"optimizer_weights/{name}" for name in names])
         slots = len(names) - 1
     else:
@@ -189,7 +188,3 @@ def _first(small: dict[str, Any], paths: list[str]) -> int | None:
         return None
     # Keras 2.0.5 and 2.0.6 counted in float32.
     return int(value) if math.isfinite(value) and value == int(value) else None
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
 from keras_mp.compat.inspecting.computed_layers import Computed
+from keras_mp.compat.inspecting.functions import Function
 from keras_mp.compat.results import Saved, columns, html
 from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column
@@ -101,7 +102,7 @@ class Optimizer:
 
 @dataclass(slots=True)
 class Inspection(Saved):
-    """What is inside an artefact.
+    """The contents of an artefact.
 
     Attributes:
         path: What was asked for.
@@ -112,6 +113,7 @@ class Inspection(Saved):
         model: None where there is no config.
         policies: Dtype policy -> number of layers with it.
         computed: What its operations and Lambda layers compute.
+        functions: Of a SavedModel, with the ops that cannot be evaluated.
         optimizers: None, one, or several.
         save_counter: How often a `tf.train.Checkpoint` had saved.
         tensors: All arrays.
@@ -129,6 +131,7 @@ class Inspection(Saved):
     model: Model | None = None
     policies: dict[str, int] = field(default_factory=dict)
     computed: list[Computed] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)
     save_counter: int | None = None
     tensors: list[Tensor] = field(default_factory=list)
@@ -157,6 +160,7 @@ class Inspection(Saved):
             **{name: found[name] for name in plain},
             model=None if found["model"] is None else Model(**found["model"]),
             computed=[Computed(**each) for each in found["computed"]],
+            functions=[Function(**each) for each in found["functions"]],
             optimizers=[_optimizer_of(each) for each in found["optimizers"]],
             tensors=[
                 Tensor(each["key"], tuple(each["shape"]), each["dtype"], each["size"])
@@ -230,6 +234,8 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
         yield "policies", ", ".join(f"{name}: {n} layers" for name, n in found.policies.items())
     for i, computed in enumerate(found.computed):
         yield ("" if i else "operations"), str(computed)
+    for i, function in enumerate(found.functions):
+        yield ("" if i else "functions"), str(function)
     for optimizer in found.optimizers:
         yield from _optimizer(optimizer)
     if found.save_counter is not None:

@@ -14,7 +14,6 @@ from keras_mp.compat.file_formats.zip_archives import (
     zip_reason,
 )
 from keras_mp.compat.inspecting import configs, hdf5, versions
-from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection
 
 NO_SCALE = ".keras files of TF 2.13 to 2.15 hold neither the current loss scale nor its counter"
@@ -49,8 +48,7 @@ def fill_from_archive(found: Inspection, path: str, *, check: bool = True) -> No
         optimizer = compiled.get("optimizer") if isinstance(compiled, dict) else None
         if isinstance(version, str):
             found.written_by, found.why = versions.of_keras_version(version, optimizer)
-        found.model, found.policies = configs.model_of(config), configs.policies_of(config)
-        found.computed = computed_of(config)
+        configs.describe_model(found, config)
         described = configs.optimizer_of(optimizer)
         found.optimizers = [described] if described is not None else []
         if WEIGHTS not in names:

@@ -16,7 +16,6 @@ from keras_mp.compat.inspecting import (
     saved_model,
     versions,
 )
-from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Inspection
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_url, parent, redacted
@@ -90,8 +89,7 @@ def _read_json(found: Inspection, path: Path) -> None:
     if isinstance(version, str):
         found.written_by, found.why = versions.of_keras_version(version)
     if kind == "model":
-        found.model, found.policies = configs.model_of(config), configs.policies_of(config)
-        found.computed = computed_of(config)
+        configs.describe_model(found, config)
     if kind in ("optimizer", "training"):
         given = config if kind == "optimizer" else config.get("optimizer_config")
         optimizer = configs.optimizer_of(given)

@@ -5,7 +5,7 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.inspecting import checkpoint, configs
-from keras_mp.compat.inspecting.computed_layers import computed_of
+from keras_mp.compat.inspecting.functions import functions_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 
 _NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
@@ -41,6 +41,10 @@ def fill_from_saved_model(found: Inspection, folder: Path, *, check: bool = True
     else:
         found.damage.append(Damage(str(index), "", "there is no such file"))
     _join(found, described)
+    try:
+        found.functions = functions_of(folder)
+    except Unreadable as error:
+        found.notes.append(f"its functions are not listed: {error.why}")
 
 
 def _join(found: Inspection, described: Optimizer | None) -> None:
@@ -64,8 +68,7 @@ def _read_metadata(found: Inspection, said: saved_models.SavedModel) -> Optimize
         return None
     model = metadata.get("model_config")
     model = model if isinstance(model, dict) else metadata
-    found.model, found.policies = configs.model_of(model), configs.policies_of(model)
-    found.computed = computed_of(model)
+    configs.describe_model(found, model)
     training = metadata.get("training_config")
     config = training.get("optimizer_config") if isinstance(training, dict) else None
     return configs.optimizer_of(config)

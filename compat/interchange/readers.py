@@ -17,10 +17,15 @@ from keras_mp.compat.interchange.scale_states import ScaleState
 from keras_mp.float_formats import FLOAT16, FLOAT32
 
 _HOW = "pass the whole object, or add it"
+_FLAX = (
+    *("scale", "fin_steps", "growth_interval", "growth_factor", "backoff_factor"),
+    "minimum_scale",
+)
+_JMP = ("loss_scale", "counter", "period", "factor", "min_loss_scale")
 
 
 def scale_state(obj: Any) -> ScaleState:
-    """Returns the loss scale of a run in another framework, to go on with in ours.
+    """Converts the loss scale of another framework, to resume with ours.
 
     | given                                   | growth after     | never below          |
     | --------------------------------------- | ---------------- | -------------------- |
@@ -99,11 +104,7 @@ def _torch(state: Mapping[Any, Any]) -> ScaleState:
 
 
 def _flax(state: Mapping[Any, Any]) -> ScaleState:
-    keys = (
-        *("scale", "fin_steps", "growth_interval", "growth_factor", "backoff_factor"),
-        "minimum_scale",
-    )
-    numbers = _numbers(state, keys, "DynamicScale")
+    numbers = _numbers(state, _FLAX, "DynamicScale")
     interval = checks.count(numbers["growth_interval"], "$.growth_interval")
     return _dynamic(
         scale=numbers["scale"],
@@ -118,8 +119,7 @@ def _flax(state: Mapping[Any, Any]) -> ScaleState:
 
 
 def _jmp(state: Mapping[Any, Any]) -> ScaleState:
-    keys = ("loss_scale", "counter", "period", "factor", "min_loss_scale")
-    numbers = _numbers(state, keys, "DynamicLossScale")
+    numbers = _numbers(state, _JMP, "DynamicLossScale")
     factor = _factor(numbers["factor"], "$.factor")
     is_half = str(getattr(state["loss_scale"], "dtype", "")) == "float16"
     return _dynamic(
@@ -245,9 +245,7 @@ def _factor(value: Any, path: str) -> float:
 
 def _numbers(state: Mapping[Any, Any], keys: tuple[str, ...], owner: str) -> dict[str, Any]:
     """Returns the numbers of a state, as Python's; a key too many or too few is refused."""
-    for key in state:
-        if key not in keys:
-            raise LegacyError(at("$", key), "is not known", f"no {owner} has it")
+    checks.only(state, "$", keys, f"no {owner} has it")
     for key in keys:
         if key not in state:
             raise LegacyError(at("$", key), "is missing", f"every {owner} has it; {_HOW}")
@@ -265,18 +263,15 @@ def _plain(value: Any, path: str) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _fields(names: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda obj: {name: getattr(obj, name) for name in names.split()}
+def _fields(obj: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(obj, name) for name in names}
 
-
-_FLAX = _fields("scale fin_steps growth_interval growth_factor backoff_factor minimum_scale")
-_JMP = _fields("loss_scale counter period factor min_loss_scale")
 
 # (package, class) -> how it is read.
 _CLASSES: dict[tuple[str, str], Callable[[Any], ScaleState]] = {
     ("torch", "GradScaler"): lambda obj: _of_mapping(obj.state_dict()),
-    ("flax", "DynamicScale"): lambda obj: _flax(_FLAX(obj)),
-    ("jmp", "DynamicLossScale"): lambda obj: _jmp(_JMP(obj)),
+    ("flax", "DynamicScale"): lambda obj: _flax(_fields(obj, _FLAX)),
+    ("jmp", "DynamicLossScale"): lambda obj: _jmp(_fields(obj, _JMP)),
     ("jmp", "StaticLossScale"): lambda obj: _fixed({"loss_scale": obj.loss_scale}, "loss_scale"),
     ("jmp", "NoOpLossScale"): lambda obj: _fixed({"loss_scale": 1.0}, "loss_scale"),
     ("keras_mp", "LossScaleOptimizer"): _ours,

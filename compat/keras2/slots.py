@@ -3,10 +3,12 @@
 A slot is a variable of the optimizer for each variable of the model, of the same shape.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from keras_mp.backends import keras_hooks
+
+Of = TypeVar("Of")
 
 # Class -> {slot name of Keras 2: attribute of Keras 3's optimizer, a list}. Keras 2 made and saved
 # them in this order, as `in_order` says. Source: python/keras/optimizer_v2 of TF 2.3,
@@ -26,6 +28,15 @@ SLOTS: dict[str, dict[str, str]] = {
 }
 
 
+def of_class(made: Any, table: Mapping[str, Of]) -> Of | None:
+    """Returns what a table has of the class of an object, or of the nearest one above it.
+
+    >>> of_class(True, {"int": 1, "object": 2}), of_class([], {"int": 1})
+    (1, None)
+    """
+    return next((table[cls.__name__] for cls in type(made).__mro__ if cls.__name__ in table), None)
+
+
 def of(optimizer: Any) -> dict[str, list[Any]]:
     """Returns the slots that a built Keras 3 optimizer has: name of Keras 2 -> variables.
 
@@ -38,8 +49,7 @@ def of(optimizer: Any) -> dict[str, list[Any]]:
     >>> {name: len(variables) for name, variables in of(sgd).items()}
     {'momentum': 1}
     """
-    known = (SLOTS[cls.__name__] for cls in type(optimizer).__mro__ if cls.__name__ in SLOTS)
-    names: dict[str, str] | None = next(known, None)
+    names = of_class(optimizer, SLOTS)
     if names is None:
         made_for = len(keras_hooks.trained_variables(optimizer))
         names = {
@@ -71,6 +81,6 @@ def in_order(
     [('accumulator', 0), ('linear', 0), ('accumulator', 1), ('linear', 1)]
     """
     names, variables = list(names), list(variables)
-    if any(cls.__name__ == "Ftrl" for cls in type(optimizer).__mro__):
+    if of_class(optimizer, {"Ftrl": True}):
         return [(name, variable) for variable in variables for name in names]
     return [(name, variable) for name in names for variable in variables]

@@ -21,6 +21,7 @@ from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
 from keras_mp.compat.layers.pooling import AveragePooling1D, AveragePooling2D, AveragePooling3D
 from keras_mp.compat.layers.random_sizes import RandomHeight, RandomWidth
 from keras_mp.compat.layers.resizing import Resizing, UpSampling2D
+from keras_mp.compat.layers.saved_function import SavedFunction
 from keras_mp.compat.layers.separable import SeparableConv1D
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "RandomHeight",
     "RandomWidth",
     "Resizing",
+    "SavedFunction",
     "SeparableConv1D",
     "StochasticDepth",
     "Subtract",

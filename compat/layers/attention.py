@@ -7,7 +7,7 @@ import keras
 
 @keras.saving.register_keras_serializable("keras_mp")
 class Attention(keras.layers.Attention):
-    """`keras.layers.Attention` with the `causal` of tf.keras, which Keras 3 is told in each call.
+    """`keras.layers.Attention` with the argument `causal` of tf.keras.
 
     Args:
         causal: Whether a query attends to the values up to its own step only.

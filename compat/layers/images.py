@@ -91,7 +91,7 @@ class RandomCrop(keras.layers.RandomCrop):
 
 @keras.saving.register_keras_serializable("keras_mp")
 class RandomFlip(keras.layers.RandomFlip):
-    """Flips each axis with its own chance; that of Keras 3.15 flips both, or none.
+    """Flips each axis independently; Keras 3.15 flips both, or none.
 
     Args:
         mode: "horizontal", "vertical" or "horizontal_and_vertical".

@@ -174,7 +174,7 @@ class _DropsAtEachStep:
 
 @keras.saving.register_keras_serializable("keras_mp")
 class LSTM(_DropsAtEachStep, keras.layers.LSTM):
-    """LSTM whose `dropout` drops other inputs at each time step, as tf.keras did.
+    """LSTM whose `dropout` drops different inputs at each step, as in tf.keras.
 
     tf.keras of TF 2 did so where it could take the fused kernel (on a CPU, too): activation tanh,
     recurrent_activation sigmoid, use_bias, no recurrent_dropout, no unroll. Elsewhere, and always
@@ -197,7 +197,7 @@ class LSTM(_DropsAtEachStep, keras.layers.LSTM):
 
 @keras.saving.register_keras_serializable("keras_mp")
 class GRU(_DropsAtEachStep, keras.layers.GRU):
-    """GRU whose `dropout` drops other inputs at each time step, as tf.keras did.
+    """GRU whose `dropout` drops different inputs at each step, as in tf.keras.
 
     See `LSTM`; besides, tf.keras of TF 2 did so with reset_after only.
 

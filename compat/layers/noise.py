@@ -7,7 +7,7 @@ import keras
 
 @keras.saving.register_keras_serializable("keras_mp")
 class GaussianNoise(keras.layers.GaussianNoise):
-    """Adds normal numbers in training; that of Keras 3 refuses standard deviations above 1.
+    """Adds normal noise in training; Keras 3 refuses a `stddev` above 1.
 
     Args:
         stddev: Their standard deviation; of a negative one the magnitude counts.

@@ -8,7 +8,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_mp")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization`, which fails on PyTorch for other axes than the last ones.
+    """`keras.layers.LayerNormalization`, on PyTorch also of axes other than the last.
 
     Args:
         axis, epsilon, center, scale, **options: Those of `keras.layers.LayerNormalization`.

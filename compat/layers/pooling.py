@@ -39,7 +39,7 @@ class _AveragePooling:
 
 @keras.saving.register_keras_serializable("keras_mp")
 class AveragePooling1D(_AveragePooling, keras.layers.AveragePooling1D):
-    """`keras.layers.AveragePooling1D`; with "same" padding that of Keras 3 counts zeros on PyTorch.
+    """`keras.layers.AveragePooling1D`, without counting zeros of "same" padding on PyTorch.
 
     Args:
         pool_size, strides, padding, data_format, **options: As of the layer of Keras.
@@ -54,7 +54,7 @@ class AveragePooling1D(_AveragePooling, keras.layers.AveragePooling1D):
 
 @keras.saving.register_keras_serializable("keras_mp")
 class AveragePooling2D(_AveragePooling, keras.layers.AveragePooling2D):
-    """`keras.layers.AveragePooling2D`; with "same" padding that of Keras 3 counts zeros on PyTorch.
+    """`keras.layers.AveragePooling2D`, without counting zeros of "same" padding on PyTorch.
 
     Args:
         pool_size, strides, padding, data_format, **options: As of the layer of Keras.
@@ -69,7 +69,7 @@ class AveragePooling2D(_AveragePooling, keras.layers.AveragePooling2D):
 
 @keras.saving.register_keras_serializable("keras_mp")
 class AveragePooling3D(_AveragePooling, keras.layers.AveragePooling3D):
-    """`keras.layers.AveragePooling3D`; with "same" padding that of Keras 3 counts zeros on PyTorch.
+    """`keras.layers.AveragePooling3D`, without counting zeros of "same" padding on PyTorch.
 
     Args:
         pool_size, strides, padding, data_format, **options: As of the layer of Keras.

@@ -189,7 +189,16 @@ Svd(input, *, compute_uv=True, full_matrices=False) = svd(input, full_matrices) 
 SelfAdjointEigV2(input, *, compute_v=True) = eigh(input) if compute_v == True else [item(eigh(input), 0)]
 MatrixSolveLs(matrix, rhs, l2_regularizer, *, fast=True) = lstsq(matrix, rhs, l2_regularizer) ; fast in (True,)
 BiasAdd(value, bias, *, data_format="NHWC") = bias_add(value, bias, data_format)
-FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3(x, scale, offset, mean, variance, *, epsilon=0.0001, data_format="NHWC", is_training=True) = [batch_normalization(x, mean, variance, offset, scale, epsilon), mean, variance] ; is_training in (False,) and data_format in ("NHWC",)
+FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3(x, scale, offset, mean, variance, *, epsilon=0.0001, data_format="NHWC", is_training=True, exponential_avg_factor=1.0) = fused_batch_normalization(x, scale, offset, mean, variance, epsilon, data_format, is_training, exponential_avg_factor)
+Bucketize(input, *, boundaries) = searchsorted(boundaries, input, "right")
+StatelessRandomUniformV2(shape, key, counter, alg, *, dtype="float32") = random_uniform(shape, 0, None, dtype)
+StatelessRandomNormalV2(shape, key, counter, alg, *, dtype="float32") = random_normal(shape, 0.0, 1.0, dtype)
+StatelessTruncatedNormalV2(shape, key, counter, alg, *, dtype="float32") = random_truncated_normal(shape, 0.0, 1.0, dtype)
+StatelessRandomUniformIntV2(shape, key, counter, alg, minval, maxval, *, dtype="int64") = random_uniform(shape, minval, maxval, dtype)
+StatelessRandomUniform(shape, seed, *, dtype="float32") = random_uniform(shape, 0, None, dtype)
+StatelessRandomNormal(shape, seed, *, dtype="float32") = random_normal(shape, 0.0, 1.0, dtype)
+StatelessTruncatedNormal(shape, seed, *, dtype="float32") = random_truncated_normal(shape, 0.0, 1.0, dtype)
+StatelessRandomUniformInt(shape, seed, minval, maxval, *, dtype="int64") = random_uniform(shape, minval, maxval, dtype)
 SoftmaxCrossEntropyWithLogits(features, labels) = [softmax_cross_entropy(labels, features), subtract(softmax(features), labels)]
 SparseSoftmaxCrossEntropyWithLogits(features, labels) = [sparse_softmax_cross_entropy(labels, features)]
 LRN(input, *, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5) = local_response_normalization(input, depth_radius, bias, alpha, beta)

@@ -223,6 +223,8 @@ log_softmax(x, axis=-1)
 l2_normalize(x, axis=None, epsilon=1e-12)
 bias_add(x, bias, data_format="NHWC")
 batch_normalization(x, mean, variance, offset, scale, epsilon)
+fused_batch_normalization(x, scale, offset, mean, variance, epsilon, data_format="NHWC", \
+is_training=False, factor=1.0)
 local_response_normalization(x, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5)
 conv(x, kernel, strides=1, padding="VALID", data_format=None, dilations=1)
 depthwise_conv(x, kernel, strides=1, padding="VALID", data_format="NHWC", dilations=1)
@@ -336,7 +338,8 @@ STAYS_STATIC = STATIC | frozenset(
 SEVERAL = frozenset(
     (
         *("split", "unstack", "moments", "top_k", "meshgrid", "qr", "svd", "eigh", "slogdet"),
-        *("weighted_moments", "sufficient_statistics", "image_gradients", "clip_by_global_norm"),
+        *("fused_batch_normalization", "weighted_moments", "sufficient_statistics"),
+        *("image_gradients", "clip_by_global_norm"),
     )
 )
 RANDOM = frozenset(

@@ -125,11 +125,8 @@ def restore(
 
         if names or not isinstance(model, keras.layers.Layer):
             raise ValueError(f"{path} has the weights of one model: pass that, and no names=")
-        if model_path is not None or optimizer_path is not None:
-            raise ValueError(
-                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
-            )
-        return load_weights(path, model, optimizer, strict=strict)
+        paths = {"model_path": model_path, "optimizer_path": optimizer_path}
+        return load_weights(path, model, optimizer, strict=strict, **paths)
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)
     if not weights and not getattr(model, "built", False):
@@ -147,8 +144,8 @@ def restore(
             )
         folder = saved_models.folder_of_variables(checkpoint.prefix)
         tables = () if folder is None else saved_objects.tables(folder)
-        paths = model_path, optimizer_path
-        plan_objects(plan, checkpoint, checkpoint.graph, model, optimizer, *paths, tables)
+        where = model_path, optimizer_path
+        plan_objects(plan, checkpoint, checkpoint.graph, model, optimizer, *where, tables)
     return plan.run(strict=strict)
 
 
@@ -211,7 +208,7 @@ def plan_objects(
         plan.note(BEGINS_ANEW)
     if model_path is not None or optimizer_path is not None:
         plan.demanded = True
-        wanted = _keys_under(graph, start)
+        wanted = graph.keys_below(start)
         beside = [key for key in unmatched if key not in wanted]
     else:  # a step count or an epoch, say
         alone = graph.nodes[0].children.values() if start else ()
@@ -220,16 +217,6 @@ def plan_objects(
         others = dict.fromkeys(key.partition("/")[0] for key in beside)
         plan.note(BESIDE.format(", ".join(others)))
     plan.unused += [key for key in unmatched if key not in set(beside)]
-
-
-def _keys_under(graph: ObjectGraph, start: int) -> set[str]:
-    """Returns the keys of the object `start`, and of all that it reaches."""
-    seen, waiting = {start}, [start]
-    while waiting:
-        new = set(graph.nodes[waiting.pop()].children.values()) - seen
-        seen |= new
-        waiting += new
-    return {a.key for number in seen for a in graph.nodes[number].attributes}
 
 
 def _may_fit(plan: Plan, checkpoint: Checkpoint, key: str, variable: Any) -> bool:

@@ -6,6 +6,7 @@ Weights are counted by `limits.py`, as they are made; this is for what becomes n
 from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.configs.checks import objects_in
 
 # Key of a config -> the most that it may be: Keras makes a list of so many indices.
 _MOST = {"num_oov_indices": 1 << 20}
@@ -27,15 +28,9 @@ def refuse(file: str, where: str, config: Any) -> None:
     keras_mp.compat.checkpoints.errors.Unreadable: a.h5: num_oov_indices is 100000000, and at most \
 1048576 are made
     """
-    waiting = [config]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            for key, most in _MOST.items():
-                if isinstance(number := value.get(key), int | float) and number > most:
-                    name = f" of {value['name']!r}" if isinstance(value.get("name"), str) else ""
-                    why = f"{key}{name} is {number}, and at most {most} are made"
-                    raise Unreadable(file, where, why)
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
+    for value in objects_in(config):
+        for key, most in _MOST.items():
+            if isinstance(number := value.get(key), int | float) and number > most:
+                name = f" of {value['name']!r}" if isinstance(value.get("name"), str) else ""
+                why = f"{key}{name} is {number}, and at most {most} are made"
+                raise Unreadable(file, where, why)

@@ -4,13 +4,14 @@ A config tells neither shapes nor masks; what it tells is in `configs`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
+from keras_mp.compat.configs.report import Kind
 from keras_mp.compat.configs.training_tables import snake_case
 from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.layers import merging
@@ -52,36 +53,85 @@ MASKED_METRICS = (
 )
 
 
+class Difference(NamedTuple):
+    """A row of LAYERS.
+
+    Attributes:
+        kind: "rewritten" where loading makes a layer of ours, "differs" where it stays Keras' own.
+        what: What the report says.
+        fits: Whether it is a layer that this is said of; the layer is built.
+        before: The first TensorFlow that computed as Keras 3 does. Files of unknown age count as
+            older. None: no version did.
+        on: The only backend where Keras 3 differs; None: each does.
+        is_said_once: Of the first such layer alone.
+    """
+
+    kind: Kind
+    what: str
+    fits: Callable[[Any], bool]
+    before: tuple[int, int] | None = None
+    on: str | None = None
+    is_said_once: bool = False
+
+
+def _is_masked(layer: Any) -> bool:
+    given = [tensor for node in keras_hooks.calls_of(layer) for tensor in node.input_tensors]
+    return any(mask_of(tensor) is not None for tensor in given)
+
+
+def _masked(kind: type) -> Callable[[Any], bool]:
+    return lambda layer: type(layer) is kind and _is_masked(layer)
+
+
+def _was_fused(layer: Any) -> bool:
+    """Whether TensorFlow had one kernel for a BatchNormalization: of 5 axes, from 2.6 on."""
+    if type(layer) is not keras.layers.BatchNormalization or not layer.built:
+        return False
+    rank = len(layer.get_build_config().get("input_shape") or ())
+    return rank in (4, 5) and layer.axis % rank in (1, rank - 1)
+
+
+# What differs by the config alone is in `configs.layers`.
+LAYERS = (
+    Difference("rewritten", OTHER_AXES, lambda layer: isinstance(layer, LayerNormalization)),
+    Difference("rewritten", OTHER_MASKS, lambda layer: isinstance(layer, merging.LAYERS)),
+    Difference("differs", BATCH_NORM, _was_fused, is_said_once=True),
+    Difference(
+        "differs",
+        MASKED,
+        _masked(keras.layers.BatchNormalization),
+        before=(2, 12),
+        is_said_once=True,
+    ),
+    Difference("differs", MASKED_RELU, _masked(keras.layers.ReLU), before=(2, 5)),
+    Difference("differs", ATTENTION, _masked(keras.layers.MultiHeadAttention), on="torch"),
+)
+
+
 def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[Change]:
-    """Returns what shows only in a built model.
+    """Returns what shows only in a built model: the rows of LAYERS that are true of it.
 
     Args:
         model: The model.
         told: What its config has told.
         tf_version: The TensorFlow that wrote it; None where nobody knows.
     """
-    layers = keras_hooks.all_layers(model)
-    found: list[Change] = []
-
-    def tell(kind: Any, what: str, there: Iterable[Any]) -> None:
-        found.extend(Change(f"$: {layer.path}", kind, what, matters=True) for layer in there)
-
-    def masked(kind: type) -> list[Any]:
-        return [layer for layer in layers if type(layer) is kind and _is_masked(layer)]
-
-    tell("rewritten", OTHER_AXES, _of(layers, lambda one: isinstance(one, LayerNormalization)))
-    tell("rewritten", OTHER_MASKS, _of(layers, lambda one: isinstance(one, merging.LAYERS)))
-    lines = [change.what for change in told]
+    said = {change.what for change in told}
     # Those that shared statistics among replicas had no such kernel.
-    is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
-    if BATCH_NORM not in lines and not is_shared:
-        tell("differs", BATCH_NORM, _of(layers, _was_fused)[:1])
-    if _is_before((2, 12), tf_version):
-        tell("differs", MASKED, masked(keras.layers.BatchNormalization)[:1])
-    if tf_version is not None and _is_before((2, 5), tf_version):
-        tell("differs", MASKED_RELU, masked(keras.layers.ReLU))
-    if keras.backend.backend() == "torch":
-        tell("differs", ATTENTION, masked(keras.layers.MultiHeadAttention))
+    if any(RENAMED["SyncBatchNormalization"] in what for what in said):
+        said.add(BATCH_NORM)
+    # Few files are that old: one of unknown age is not taken for one of them.
+    if tf_version is None:
+        said.add(MASKED_RELU)
+    layers = keras_hooks.all_layers(model)
+    found = []
+    for row in LAYERS:
+        is_here = row.on in (None, keras.backend.backend())
+        is_older = row.before is None or _is_before(row.before, tf_version)
+        if is_here and is_older and row.what not in said:
+            fitting = [layer for layer in layers if row.fits(layer)]
+            for layer in fitting[:1] if row.is_said_once else fitting:
+                found.append(Change(f"$: {layer.path}", row.kind, row.what, matters=True))
     return found
 
 
@@ -131,22 +181,5 @@ _METRICS = {
 }
 
 
-def _of(layers: Iterable[Any], fits: Callable[[Any], bool]) -> list[Any]:
-    return [layer for layer in layers if fits(layer)]
-
-
 def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
     return tf_version is None or parse_version(tf_version) < version
-
-
-def _is_masked(layer: Any) -> bool:
-    given = [tensor for node in keras_hooks.calls_of(layer) for tensor in node.input_tensors]
-    return any(mask_of(tensor) is not None for tensor in given)
-
-
-def _was_fused(layer: Any) -> bool:
-    """Whether TensorFlow had one kernel for a BatchNormalization: of 5 axes, from 2.6 on."""
-    if type(layer) is not keras.layers.BatchNormalization or not layer.built:
-        return False
-    rank = len(layer.get_build_config().get("input_shape") or ())
-    return rank in (4, 5) and layer.axis % rank in (1, rank - 1)

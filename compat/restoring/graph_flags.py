@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.compat.configs import Change
+from keras_mp.compat.configs.checks import objects_in
 from keras_mp.compat.file_formats import saved_objects
 
 WHAT = "{}: this TensorFlow did not write it into configs; the functions of the SavedModel show it"
@@ -37,7 +38,7 @@ def with_graph_flags(
     Raises:
         Unreadable: The SavedModel is damaged.
     """
-    if not _lacks_a_flag(config):
+    if not any(map(_flag, objects_in(config))):
         return dict(config), []
     found: dict[str, set[str]] = {}
     for scope, kind in saved_objects.operations(folder):
@@ -57,12 +58,6 @@ def _flag(value: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
     inside, flag = value.get("config"), _FLAGS.get(str(value.get("class_name")))
     is_lacking = flag is not None and isinstance(inside, Mapping) and flag[0] not in inside
     return flag if is_lacking else None
-
-
-def _lacks_a_flag(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return _flag(value) is not None or any(map(_lacks_a_flag, value.values()))
-    return isinstance(value, list) and any(map(_lacks_a_flag, value))
 
 
 def _with_flags(value: Any, path: str, found: Mapping[str, set[str]], changes: list[Change]) -> Any:

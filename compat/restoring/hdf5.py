@@ -15,6 +15,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.file_formats.hdf5_groups import Group
 from keras_mp.compat.file_formats.values import Value
+from keras_mp.compat.keras2 import slots
 from keras_mp.compat.restoring import cudnn_weights, preprocessing_state, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
@@ -85,8 +86,7 @@ def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
         )
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
-            for each in old:
-                named.setdefault(_bare(each), []).append(variable)
+            named.setdefault(_bare(old), []).append(variable)
     for weight in model.weights:
         if not plan.has_value_for(weight):
             if _OWN not in group and any(
@@ -129,8 +129,8 @@ def _count(group: Group, name: str) -> int:
 
 def _weights(
     plan: Plan, inside: Group, names: list[str], layer: Any, mine: list[Any]
-) -> list[tuple[Any, Value, tuple[str, ...]]]:
-    """Returns (variable, its value, names that it had)."""
+) -> list[tuple[Any, Value, str]]:
+    """Returns (variable, its value, the name that it had)."""
     names = preprocessing_state.plan_bins(plan, inside, names, layer)
     shapes = [inside.shape(name) for name in names]
     if len(names) != len(mine):
@@ -142,14 +142,20 @@ def _weights(
     if len(by_end) == len(mine) and set(by_end) == set(ends):
         mine = [by_end[end] for end in ends]
     cudnn_weights.note_layouts(plan, layer, mine, shapes)
-    found: list[tuple[Any, Value, tuple[str, ...]]] = []
-    for name, shape, variable in zip(names, shapes, mine, strict=True):
-        if shape != plan.stored_shape(variable):
-            plan.misfit(inside.at(name), shape, variable)
-        else:
-            value = plan.laid_out(inside.value(name), variable)
-            found.append((variable, value, (name,)))
+    found = []
+    for name, variable in zip(names, mine, strict=True):
+        if (value := fitting(plan, inside, name, variable)) is not None:
+            found.append((variable, plan.laid_out(value, variable), name))
     return found
+
+
+def fitting(plan: Plan, group: Group, name: str, variable: Any) -> Value | None:
+    """Returns a value that is to be that of a variable; notes one of another shape."""
+    shape = group.shape(name)
+    if shape == plan.stored_shape(variable):
+        return group.value(name)
+    plan.misfit(group.at(name), shape, variable)
+    return None
 
 
 def plan_state(
@@ -176,7 +182,7 @@ def plan_state(
         plan.lose(NO_OPTIMIZER)
         return
     state = OptimizerState(has_config=has_config)
-    slots = []
+    others = []
     for name in names:
         end = _bare(name).rpartition("/")[2]
         if _STEP.fullmatch(end) and group.shape(name) == () and state.iterations is None:
@@ -184,45 +190,43 @@ def plan_state(
         elif _PRODUCT.fullmatch(end) and group.shape(name) == ():
             state.product = group.value(name)
         else:
-            slots.append(name)
+            others.append(name)
     trained = _trained(named, model)
     pairs: list[tuple[str, Any]] | None
     if _bare(names[0]) == "iteration":
         pairs = variable_order.new_slots(inner, trained)
         nadam_product(plan, inner, state, len(trained))
     else:
-        pairs = _by_name(slots, named) or _by_order(plan, group, inner, slots, named, trained)
+        pairs = _by_name(others, named) or _by_order(plan, group, inner, others, named, trained)
         if state.iterations is None:
             state.iterations = Value.of("not in the file", np.zeros((), "int64"))
             plan.lose(NO_STEPS)
-    if pairs is None or len(pairs) != len(slots):
-        plan.unused += [group.at(name) for name in slots]
+    if pairs is None or len(pairs) != len(others):
+        plan.unused += [group.at(name) for name in others]
     else:
-        state.slots = _slots(plan, group, inner, slots, pairs)
+        state.slots = slots_of(plan, group, inner, others, pairs)
     plan_optimizer(plan, optimizer, state)
 
 
-def _slots(
+def slots_of(
     plan: Plan, group: Group, inner: Any, names: list[str], pairs: list[tuple[str, Any]]
 ) -> list[Slot]:
+    """Returns the slots that are stored under some names, each with what `pairs` says of it."""
     found = []
     for name, (slot, variable) in zip(names, pairs, strict=True):
-        shape = group.shape(name)
         if slot == "vhat" and getattr(inner, "amsgrad", None) is False:
             continue  # a stand-in of one element, of Keras 2.1 and 2.2
-        shaped = shaped_as(inner, slot, variable)
-        if shape != plan.stored_shape(shaped):
-            plan.misfit(group.at(name), shape, shaped)
-        else:
-            found.append(Slot(slot, variable, group.value(name)))
+        value = fitting(plan, group, name, shaped_as(inner, slot, variable))
+        if value is not None:
+            found.append(Slot(slot, variable, value))
     return found
 
 
-def _by_name(slots: list[str], named: Named) -> list[tuple[str, Any]] | None:
+def _by_name(names: list[str], named: Named) -> list[tuple[str, Any]] | None:
     """Returns (slot, variable) of "cond_1/Adam/dense/kernel/m:0"; None if a name is no such one."""
     found = []
     taken: dict[tuple[str, str], int] = {}
-    for name in slots:
+    for name in names:
         owner, _, slot = _bare(name).rpartition("/")
         known = variable_order.longest_end(owner, named)
         if known is None:
@@ -236,20 +240,20 @@ def _by_name(slots: list[str], named: Named) -> list[tuple[str, Any]] | None:
 
 
 def _by_order(
-    plan: Plan, group: Group, inner: Any, slots: list[str], named: Named, trained: list[Any]
+    plan: Plan, group: Group, inner: Any, names: list[str], named: Named, trained: list[Any]
 ) -> list[tuple[str, Any]] | None:
     """Returns (slot, variable) of "training/Adam/Variable_12:0", by places and shapes.
 
     Without TensorFlow's, Keras gave slots no names that say what they belong to.
     """
-    shapes = [group.shape(name) for name in slots]
+    shapes = [group.shape(name) for name in names]
     by_name = [v for name in sorted(named, key=lambda n: f"{n}:0") for v in named[name]]
     by_name = [variable for variable in by_name if variable.trainable]
     orders_tried = [trained, by_name]
     if _BY_NAME.fullmatch(group.root.text("keras_version") or ""):
         orders_tried.reverse()
     for variables in orders_tried:
-        pairs = variable_order.old_slots(inner, variables, len(slots))
+        pairs = variable_order.old_slots(inner, variables, len(names))
         if pairs is not None and all(
             shape == plan.stored_shape(variable) or slot == "vhat"
             for shape, (slot, variable) in zip(shapes, pairs, strict=True)
@@ -279,7 +283,7 @@ def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> 
         state: Its state; gets the product.
         count: How many variables were trained.
     """
-    if state.iterations is None or not any(c.__name__ == "Nadam" for c in type(inner).__mro__):
+    if state.iterations is None or not slots.of_class(inner, {"Nadam": True}):
         return
     steps = int(state.iterations.array)
     later = max(0, steps - _STEPS_OF_NADAM)

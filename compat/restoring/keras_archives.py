@@ -33,10 +33,8 @@ from keras_mp.compat.restoring import (
 )
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
-    Slot,
     number,
     plan_optimizer,
-    shaped_as,
 )
 from keras_mp.compat.restoring.plan import Plan
 
@@ -203,17 +201,9 @@ def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> Non
     cudnn_weights.note_layouts(plan, layer, variables, shapes)
     for i, variable in enumerate(variables):
         if not plan.has_value_for(variable):
-            value = _value(plan, group, str(i), variable)
+            value = hdf5.fitting(plan, group, str(i), variable)
             if value is not None:
                 plan.assign(plan.laid_out(value, variable), variable)
-
-
-def _value(plan: Plan, group: Group, name: str, variable: Any) -> Value | None:
-    shape = group.shape(name)
-    if shape == plan.stored_shape(variable):
-        return group.value(name)
-    plan.misfit(group.at(name), shape, variable)
-    return None
 
 
 def plan_state(
@@ -251,14 +241,12 @@ def plan_state(
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")
         return
     state = OptimizerState(has_config=has_config)
-    state.iterations = number(plan, _value(plan, group, "0", keras_hooks.step_counter(inner)))
+    steps = hdf5.fitting(plan, group, "0", keras_hooks.step_counter(inner))
+    state.iterations = number(plan, steps)
     pairs = variable_order.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]
     else:
-        for name, (slot, variable) in zip(names[1:], pairs, strict=True):
-            value = _value(plan, group, name, shaped_as(inner, slot, variable))
-            if value is not None:
-                state.slots.append(Slot(slot, variable, value))
+        state.slots = hdf5.slots_of(plan, group, inner, names[1:], pairs)
     hdf5.nadam_product(plan, inner, state, len(trained))
     plan_optimizer(plan, optimizer, state)

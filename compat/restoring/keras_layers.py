@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_mp.backends import keras_hooks
+from keras_mp.compat.configs.checks import objects_in
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation, merging
 from keras_mp.compat.layers.normalization import normalized_axes
@@ -19,16 +20,7 @@ _MERGING = tuple(getattr(keras.layers, layer.__name__) for layer in merging.LAYE
 
 def has_operations(config: object) -> bool:
     """Returns whether there are operations in a config."""
-    waiting = [config]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            if value.get("registered_name") == _OURS:
-                return True
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-    return False
+    return any(one.get("registered_name") == _OURS for one in objects_in(config))
 
 
 def layers_of_operations(model: Any) -> dict[tuple[str, ...], tuple[str, Json]]:

@@ -16,6 +16,7 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.configs import Change, dotted_names, keras1
 from keras_mp.compat.configs.models import MODELS
+from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.compat.file_formats.saved_objects import Table
@@ -24,7 +25,9 @@ from keras_mp.compat.restoring import (
     building,
     checkpoints,
     claims,
-    differences,
+    comparing,
+    differences as told_differences,
+    from_graph,
     graph_flags,
     hdf5,
     keras_archives,
@@ -32,12 +35,15 @@ from keras_mp.compat.restoring import (
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.comparison import Differences
 from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, RestoreReport
 from keras_mp.files import deserializing
 from keras_mp.files.stores.urls import is_url, local_of, redacted
 
+ONLY_SAVED_MODELS = "from_graph= is for SavedModels, which have graphs; {} is none"
+WITHOUT_CLASSES = "from_graph=True runs the graph in the file without its classes"
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
     "fresh"
@@ -67,6 +73,8 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: Literal[False] = False,
 ) -> Any: ...
 
@@ -81,6 +89,8 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: Literal[True],
 ) -> tuple[Any, RestoreReport]: ...
 
@@ -94,6 +104,8 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: bool = False,
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
@@ -117,6 +129,13 @@ def load_model(
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
         exact_training: As of `keras_mp.compat.configs.convert`: layers of
             `keras_mp.compat.layers` where Keras 3 trains otherwise.
+        differences: What to do where the model of a SavedModel does not compute what the graphs in
+            the file do, of the same inputs and by more than rounding: "refuse" it, "tell" it in
+            the report, or "ignore" it, and compare nothing.
+        from_graph: Whether to build a model around a function of a SavedModel, of whatever classes
+            it is: what Keras calls, or what is served, or the signature or function of this name.
+            Weights are trainable as the file says; it is not compiled. See
+            `keras_mp.compat.layers.SavedFunction`.
         return_report: Whether to return (model, report). The report lists what went where, what
             the file does not hold, and what of the config has changed.
 
@@ -124,6 +143,7 @@ def load_model(
         Unreadable: It does not exist, damaged, or of another kind.
         LegacyError: Something in its configs has no faithful counterpart today.
         RestoreError: Its values do not fit its configs.
+        Differs: It computes otherwise than the file; see `differences`.
 
     >>> import h5py, json, pathlib, tempfile
     >>> dense = {"name": "out", "units": 1, "use_bias": False, "batch_input_shape": [None, 2]}
@@ -145,7 +165,9 @@ def load_model(
         report = RestoreReport(str(path), (), (), (), (SHARDED,))
     else:
         options = Options(
-            dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
+            *(dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training),
+            differences,
+            from_graph,
         )
         with local_artefact(path) as local:
             model, report = _load(local, options)
@@ -155,7 +177,10 @@ def load_model(
 
 
 def _load(path: Path, options: "Options") -> tuple[Any, RestoreReport]:
-    match kind_of(path):
+    kind = kind_of(path)
+    if options.from_graph and kind != "saved_model":
+        raise ValueError(ONLY_SAVED_MODELS.format(path))
+    match kind:
         case "h5":
             return _load_hdf5(path, options)
         case "keras":
@@ -176,7 +201,7 @@ def load_weights(
     model_path: str | None = None,
     optimizer_path: str | None = None,
 ) -> RestoreReport:
-    """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
+    """Restores a weights file of TF 1.15 to 2.15, with optimizer state: all of it, or nothing.
 
     Args:
         path: `weights.h5`, classic or of TF 2.12 and later, `model.h5`, `.keras`, a SavedModel, or
@@ -267,6 +292,8 @@ class Options:
     strict: bool
     tf_version: str | None
     exact_training: bool
+    differences: Differences
+    from_graph: bool | str
 
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
@@ -275,24 +302,21 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
         version = root.text("keras_version")
         if keras1.is_version(version):
             raise Unreadable(file, "", keras1.WAY)
-        text = root.text("model_config")
+        texts = {where: root.text(where) for where in ("model_config", "training_config")}
+        held = {
+            where: building.json_object(said, file, where)
+            for where, said in texts.items()
+            if said is not None
+        }
         if building.is_keras_3(version):
-            texts = {where: root.text(where) for where in ("model_config", "training_config")}
-            held = {
-                where: building.json_object(said, file, where)
-                for where, said in texts.items()
-                if said is not None
-            }
-            for where, config in held.items():
-                claims.refuse(file, where, config)
+            for where, one in held.items():
+                claims.refuse(file, where, one)
             root.check_all()
             return _of_keras_3(file, "h5", str(version), options, held)
-        if text is None:
+        config, training = held.get("model_config"), held.get("training_config")
+        if config is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
             raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
-        config = building.json_object(text, file, "model_config")
-        text = root.text("training_config")
-        training = None if text is None else building.json_object(text, file, "training_config")
         with late_values.scope_for((config, training), options.custom_objects):
             made = _ModelBuilder(file, options, version, training)
             made.build(config)
@@ -336,6 +360,19 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreRepor
 
 
 def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
+    if options.from_graph:
+        name = None if options.from_graph is True else options.from_graph
+        model, plan = from_graph.load(path, name)
+        return model, plan.run(strict=options.strict)
+    try:
+        return _load_keras_of_saved_model(path, options)
+    except LegacyError as error:
+        if not error.needs_code:
+            raise
+        raise error.with_way(WITHOUT_CLASSES) from None
+
+
+def _load_keras_of_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     saved = saved_models.read_saved_model(path)
     metadata = saved_models.plain(
         building.json_object(saved.metadata, saved.where, "metadata of the model")
@@ -372,7 +409,9 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreR
                 checkpoint.prefix, "", "has no object graph: it was not saved from a model"
             )
         _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
-        return made.model, made.restored_by(plan)
+        report = made.restored_by(plan)
+        report = comparing.with_comparison(report, path, made.model, options.differences)
+        return made.model, report
 
 
 def _plan_saved_model(
@@ -437,7 +476,7 @@ class _ModelBuilder:
         self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
-        self.changes += differences.changes(self.model, done.changes, self.tf_version)
+        self.changes += told_differences.changes(self.model, done.changes, self.tf_version)
 
     def compile(self) -> None:
         if not self.options.compile:
@@ -460,7 +499,7 @@ class _ModelBuilder:
             self.options.custom_objects,
             safe_mode=self.options.safe_mode,
         )
-        self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
+        self.changes += told_differences.changes_of_compiled(self.model, today, self.tf_version)
 
     def restored_by(self, plan: Plan) -> RestoreReport:
         if self.options.compile and self.optimizer is None:

@@ -84,7 +84,7 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     wrapper = optimizer if isinstance(optimizer, keras_mp.LossScaleOptimizer) else None
     inner = optimizer.inner_optimizer if wrapper is not None else optimizer
     if state.iterations is not None:
-        plan.assign(_scalar(state.iterations, "int64"), keras_hooks.step_counter(inner))
+        plan.assign(_whole(state.iterations), keras_hooks.step_counter(inner))
     if state.learning_rate is not None or not state.has_config:
         _plan_rate(plan, inner, state.learning_rate)
     for name, value in state.hypers.items():
@@ -248,10 +248,7 @@ def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
 def _attributes(inner: Any, name: str) -> list[str]:
     if name in ("average", "_model_variables_moving_average"):
         return ["_model_variables_moving_average"]
-    known = (
-        slots.SLOTS[cls.__name__] for cls in type(inner).__mro__ if cls.__name__ in slots.SLOTS
-    )
-    of_class = next(known, {})
+    of_class = slots.of_class(inner, slots.SLOTS) or {}
     names = [name, f"_{name.lstrip('_')}"] if _is_new(name) else []
     return [*names, of_class[name]] if name in of_class else names
 
@@ -272,7 +269,7 @@ def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
     else:
         plan.assign(state.loss_scale, wrapper.dynamic_scale)
         if state.good_steps is not None:
-            plan.assign(_scalar(state.good_steps, "int64"), wrapper.step_counter)
+            plan.assign(_whole(state.good_steps), wrapper.step_counter)
     counts = state.counts_skipped_steps
     if counts is not None and counts != wrapper._settings.count_skipped_steps:
         settings = dataclasses.replace(wrapper._settings, count_skipped_steps=counts)
@@ -280,5 +277,5 @@ def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
         plan.note(f"count_skipped_steps is set to {counts}, as in the TensorFlow that wrote it")
 
 
-def _scalar(value: Value, dtype: str) -> Value:
-    return value.mapped(lambda array: array.astype(dtype))
+def _whole(value: Value) -> Value:
+    return value.mapped(lambda array: array.astype("int64"))

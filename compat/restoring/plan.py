@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats.values import Array, Value
+from keras_mp.compat.restoring.comparison import Comparison
 from keras_mp.compat.results import Saved, html
 from keras_mp.rendering.model import Column
 from keras_mp.rendering.text import pluralized, printable
@@ -24,7 +25,7 @@ _SMALL, _KEPT = 1 << 16, 1 << 24  # bytes
 
 
 class RestoreError(ValueError):
-    """What a file holds does not fit the model or the optimizer. Nothing was changed.
+    """A file does not fit the model or the optimizer. Nothing was changed.
 
     Attributes:
         unused: Keys of the file that nothing took.
@@ -209,7 +210,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport(Saved):
-    """What `load_model`, `load_weights` and `restore` gave to a model, and what they could not.
+    """What `load_model`, `load_weights` and `restore` restored, and what not.
 
     Attributes:
         file: From where.
@@ -219,6 +220,8 @@ class RestoreReport(Saved):
         notes: What the file could not tell, and what was taken instead.
         lost: State that files of its kind never hold, and where it is to be had.
         changes: What is not in the model's config as it was, where a model was loaded.
+        comparison: How far the model of a SavedModel computes what its graphs do; None where
+            nothing was compared.
     """
 
     _FORMAT: ClassVar[str] = "keras-mp restore report"
@@ -230,6 +233,7 @@ class RestoreReport(Saved):
     notes: tuple[str, ...]
     lost: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    comparison: Comparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as plain JSON."""
@@ -250,6 +254,7 @@ class RestoreReport(Saved):
             "notes": list(self.notes),
             "lost": list(self.lost),
             "changes": [dataclasses.asdict(change) for change in self.changes],
+            "comparison": None if self.comparison is None else self.comparison.to_dict(),
         }
 
     @classmethod
@@ -261,6 +266,9 @@ class RestoreReport(Saved):
                 for row in found["restored"]
             ),
             changes=tuple(Change(**change) for change in found["changes"]),
+            comparison=None
+            if (said := found["comparison"]) is None
+            else Comparison.from_dict(said),
             **{name: tuple(found[name]) for name in ("unused", "missing", "notes", "lost")},
         )
 
@@ -287,6 +295,9 @@ class RestoreReport(Saved):
         ):
             yield from ((subject, text) for text in texts)
         yield from (("config", str(change)) for change in self.changes if change.matters)
+        if self.comparison is not None:
+            texts = (self.comparison.agreement(), *self.comparison.remarks())
+            yield from (("compared", text) for text in texts if text)
 
     def __str__(self) -> str:
         widths = [

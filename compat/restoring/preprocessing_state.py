@@ -9,7 +9,6 @@ checkpoint before.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import keras
@@ -41,15 +40,20 @@ def plan_own(plan: Plan, group: Group, layer: Any) -> bool:
     """
     names = group.names()
     if isinstance(layer, keras.layers.Discretization) and names == ["0"]:
-        value = group.value("0")
-        plan.call(value, f"{layer.path}/bin_boundaries", partial(_summarize, layer, value.array))
+        _plan_summary(plan, group.value("0"), layer)
         return True
     return names == [_IDF] and hasattr(layer, "set_vocabulary")
 
 
-def _summarize(layer: Any, summary: Array) -> None:
-    layer.summary = summary
-    layer.finalize_state()
+def _plan_summary(plan: Plan, value: Value, layer: Any) -> None:
+    """Plans to give a Discretization layer a summary of its data, of which it makes its bins."""
+    summary = value.array
+
+    def restore() -> None:
+        layer.summary = summary
+        layer.finalize_state()
+
+    plan.call(value, f"{layer.path}/bin_boundaries", restore)
 
 
 def adapts_bins(layer: Any) -> bool:
@@ -74,8 +78,7 @@ def plan_bins(plan: Plan, group: Group, names: list[str], layer: Any) -> list[st
     if len(summaries) != len(layers):
         return names
     for name, each in zip(summaries, layers, strict=True):
-        value = group.value(name)
-        plan.call(value, f"{each.path}/bin_boundaries", partial(_summarize, each, value.array))
+        _plan_summary(plan, group.value(name), each)
     return [name for name in names if name not in summaries]
 
 
@@ -167,9 +170,7 @@ def plan_objects(
         if isinstance(layer, keras.layers.Discretization):
             key = graph.key(children.get("summary"))
             if key is not None and key in checkpoint:
-                value = value_of(checkpoint, key)
-                restore = partial(_summarize, layer, value.array)
-                plan.call(value, f"{layer.path}/bin_boundaries", restore)
+                _plan_summary(plan, value_of(checkpoint, key), layer)
                 taken.add(key)
         elif isinstance(layer, keras.layers.TextVectorization):  # of TF 2.4
             weights[children.get("_index_lookup_layer")] = graph.find(

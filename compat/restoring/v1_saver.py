@@ -144,7 +144,7 @@ def _of_keras(
         What comes before its names, "" where there is none or several, and a (name, slot, variable)
         for each of its slots.
     """
-    known = _of_class(slots.SLOTS, inner)
+    known = slots.of_class(inner, slots.SLOTS) or ()
     by_prefix: dict[str, list[tuple[str, str, Any]]] = {}
     for name in checkpoint:
         owner, _, last = name.rpartition("/")
@@ -158,11 +158,7 @@ def _of_keras(
 
 
 def _names(inner: Any) -> dict[str, str]:
-    return CENTERED if getattr(inner, "centered", False) else _of_class(SLOTS, inner)
-
-
-def _of_class(table: Mapping[str, dict[str, str]], inner: Any) -> dict[str, str]:
-    return next((table[c.__name__] for c in type(inner).__mro__ if c.__name__ in table), {})
+    return CENTERED if getattr(inner, "centered", False) else slots.of_class(inner, SLOTS) or {}
 
 
 def slots_for_keras(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:

@@ -205,7 +205,7 @@ def new_slots(inner: Any, variables: list[Any]) -> list[tuple[str, Any]] | None:
     Returns:
         Without the step count, which comes first. None for a class that is not known.
     """
-    groups = _of_class(inner, NEW)
+    groups = slots.of_class(inner, NEW)
     if groups is None:
         return None
     found = [(_AVERAGE, variable) for variable in variables] if inner.use_ema else []
@@ -232,23 +232,15 @@ def old_slots(inner: Any, variables: list[Any], count: int) -> list[tuple[str, A
     Returns:
         None for a class that is not known, or a count that it cannot have.
     """
-    names = _of_class(inner, slots.SLOTS)
+    names = slots.of_class(inner, slots.SLOTS)
     if names is None or not variables or count % len(variables):
         return None
     there = list(names)[: count // len(variables)]
     if len(there) * len(variables) != count:
         return None
-    if any(cls.__name__ == "RMSprop" for cls in type(inner).__mro__):
+    if slots.of_class(inner, {"RMSprop": True}):
         has = {"rms": True, "momentum": inner.momentum > 0, "mg": inner.centered}
         there = [name for name in names if has[name]]
         if len(there) * len(variables) != count:
             return None
     return slots.in_order(inner, there, variables)
-
-
-def _of_class(inner: Any, table: dict[str, Any]) -> Any:
-    return next((table[cls.__name__] for cls in _classes(inner) if cls.__name__ in table), None)
-
-
-def _classes(inner: Any) -> Iterator[type]:
-    yield from type(inner).__mro__

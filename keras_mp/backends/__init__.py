@@ -1,6 +1,6 @@
 """The package that imports tensorflow, jax and torch; `graph_rewrite.hooks` does, too.
 
-`protocol.py` says what each of the three modules offers.
+`protocol.py` says what each of the three offers.
 """
 
 import keras
@@ -9,22 +9,22 @@ from keras_mp.backends.protocol import Backend, FusedKernels
 
 
 def current() -> Backend:
-    """Returns the module of the backend that Keras runs on.
+    """Returns the functions of the backend that Keras runs on, always the same object.
 
-    >>> current().__name__ == f"keras_mp.backends.{keras.backend.backend()}.backend"
+    >>> type(current()).__module__ == f"keras_mp.backends.{keras.backend.backend()}.backend"
     True
     """
     match keras.backend.backend():
         case "tensorflow":
-            from keras_mp.backends.tensorflow import backend as tensorflow
+            from keras_mp.backends.tensorflow.backend import BACKEND as tensorflow
 
             return tensorflow
         case "jax":
-            from keras_mp.backends.jax import backend as jax
+            from keras_mp.backends.jax.backend import BACKEND as jax
 
             return jax
         case "torch":
-            from keras_mp.backends.torch import backend as torch
+            from keras_mp.backends.torch.backend import BACKEND as torch
 
             return torch
         case name:

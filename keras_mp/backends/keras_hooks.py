@@ -1,6 +1,6 @@
 """Where we reach what Keras keeps to itself, by one function for each name.
 
-`private_names.PRIVATE_NAMES` is the table of these names, also of those that only one place uses.
+`private_names.md` is the table of these names, also of those that only one place uses.
 """
 
 import contextlib
@@ -215,6 +215,29 @@ def inner_layers(model: Any) -> list[Any]:
 def child_layers(layer: Any) -> list[Any]:
     """Returns the layers that a model or layer holds itself."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields (path, layer) for the model and all layers in it, each once; containers first.
+
+    >>> dense = keras.layers.Dense(1, name="out")
+    >>> inner = keras.Sequential([keras.Input((2,)), dense], name="head")
+    >>> model = keras.Sequential([keras.Input((2,)), inner], name="net")
+    >>> [path for path, _ in layers_of(model)]
+    ['net', 'head', 'head/out']
+    """
+    yield model.name, model
+    yield from _layers_below(model, "", {id(model)})
+
+
+def _layers_below(layer: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    for child in child_layers(layer):
+        if id(child) in seen or isinstance(child, keras.layers.InputLayer):
+            continue
+        seen.add(id(child))
+        below = f"{path}/{child.name}" if path else child.name
+        yield below, child
+        yield from _layers_below(child, below, seen)
 
 
 def own_weights(layer: Any) -> list[Any]:

@@ -77,8 +77,8 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         check_optimizer("optimizer", optimizer)
     compiled = getattr(model, "optimizer", None)
     chosen = compiled if optimizer is None else optimizer
-    low = _rewritten(model, chosen)
-    placed = tuple(_placed(model, "", True, set()))
+    low = _low_dtypes(model, chosen)
+    placed = tuple(_places(model, "", True, set()))
     owners = {id(part.layer): part for part in layer_paths.parts(model)}
     rows = tuple(_row(one, owners.get(id(one.layer))) for one in placed)
     shown = [
@@ -101,7 +101,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         model.name,
         tuple(shown),
         facts.loss_scale,
-        tuple(dict.fromkeys(replace(each, path=_written(rows, each.path)) for each in findings)),
+        tuple(dict.fromkeys(replace(each, path=_own_path(rows, each.path)) for each in findings)),
         _float32_layers(facts, findings),
         all_layers,
     )
@@ -118,7 +118,7 @@ def _findings(facts: Facts) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level)))
 
 
-def _written(rows: tuple[Row, ...], path: str) -> str:
+def _own_path(rows: tuple[Row, ...], path: str) -> str:
     """Returns the path of a layer that the model's author made: `path`, or its container's."""
     return next((row.inside for row in rows if row.path == path and row.inside), path)
 
@@ -129,20 +129,20 @@ def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layer
     chosen = [
         one.layer
         for one in facts.layers
-        if one.float16 and any((one.path, code) in problems for code in _cured(one.layer))
+        if one.float16 and any((one.path, code) in problems for code in _curable(one.layer))
     ]
     return layer_paths.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
     )
 
 
-def _cured(layer: Any) -> tuple[str, ...]:
+def _curable(layer: Any) -> tuple[str, ...]:
     # A regularizer of variables needs these to be float32, which other layers may have, too.
     regularized = getattr(layer, "activity_regularizer", None) is not None
     return (*_CURED, "float16_regularizer") if regularized else _CURED
 
 
-def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Iterator[Placed]:
+def _places(layer: Any, path: str, output: bool | None, seen: set[int]) -> Iterator[Placed]:
     """Yields `layer` and all inside it, each once; not a functional or Sequential model itself."""
     seen.add(id(layer))
     children = [
@@ -164,7 +164,7 @@ def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Itera
             reaches = None if output is not False and not _is_attention(layer) else False
         else:
             reaches = output if id(child) in leading else False
-        yield from _placed(child, f"{path}/{child.name}" if path else child.name, reaches, seen)
+        yield from _places(child, f"{path}/{child.name}" if path else child.name, reaches, seen)
 
 
 def _graph(layer: Any) -> Any:
@@ -253,7 +253,7 @@ def _foreign(layer: Any, row: Row) -> list[Row]:
     ]
 
 
-def _rewritten(model: Any, optimizer: Any) -> frozenset[str]:
+def _low_dtypes(model: Any, optimizer: Any) -> frozenset[str]:
     if "keras_mp.graph_rewrite.enabling" not in sys.modules:
         return frozenset()
     from keras_mp.graph_rewrite import enabling  # late: most models are not rewritten

@@ -5,7 +5,7 @@ Knows neither keras nor a model: `explaining.py` gathers and has rules judge.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
@@ -106,7 +106,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Renderable):
-    """What `explain` returns: `print` it, or have a notebook show it.
+    """The result of `explain`, to print or to show in a notebook.
 
     Attributes:
         model: Name of the model.
@@ -125,7 +125,7 @@ class Explanation(Renderable):
     all_layers: bool = False
 
     def policy_map(self) -> Any:
-        """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`.
+        """Returns the advice as a `keras.dtype_policies.DTypePolicyMap`.
 
         It has no key where no layer is to compute in float32, or where none can be reached by one.
         """
@@ -133,17 +133,9 @@ class Explanation(Renderable):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            if row["input_dtypes"] is not None:
-                row["input_dtypes"] = list(row["input_dtypes"])
-        return {
-            "model": self.model,
-            "rows": rows,
-            "loss_scale": asdict(self.loss_scale),
-            "findings": [asdict(finding) for finding in self.findings],
-            "float32_layers": self.float32_layers.to_dict(),
-        }
+        plain = {**Renderable.to_dict(self), "float32_layers": self.float32_layers.to_dict()}
+        del plain["all_layers"]
+        return plain
 
     def text(self, all_layers: bool = False) -> str:
         """Returns it as text.
@@ -154,7 +146,7 @@ class Explanation(Renderable):
         return terminal.to_text(replace(self, all_layers=all_layers)._parts())
 
     def _parts(self) -> Iterator[Part]:
-        findings = _grouped(self.findings)
+        findings = _grouped_by_text(self.findings)
         counts = Counter(finding.level for finding, _ in findings)
         found = ", ".join(pluralized(n, level) for level, n in counts.items()) or "nothing found"
         yield Text(f"{self.model}: {pluralized(len(self.rows), 'layer')}, {found}", "title")
@@ -168,22 +160,22 @@ class Explanation(Renderable):
         yield from self.float32_layers.parts()
         yield Text(f"loss scale: {_loss_scale(self.loss_scale)}")
         yield Text(f"casts: {_casts(self.rows)}")
-        every = _each(self.rows)
+        every = _table_of_layers(self.rows)
         if self.all_layers or len(self.rows) <= _FEW:
             yield every
             return
-        yield _folded(self.rows)
+        yield _table_of_kinds(self.rows)
         hint = f"Each of the {len(self.rows)} layers: explain(model, all_layers=True)"
         yield Fold(f"All {len(self.rows)} layers", [every], hint)
 
 
-def _each(rows: Iterable[Row]) -> Table:
+def _table_of_layers(rows: Iterable[Row]) -> Table:
     heads = ("policy", "computes in", "variables")
     columns = (Column("layer", "path"), Column("class"), *map(Column, heads))
     return Table(columns, [(row.path, row.kind, *_dtypes(row)) for row in rows])
 
 
-def _folded(rows: Iterable[Row]) -> Table:
+def _table_of_kinds(rows: Iterable[Row]) -> Table:
     """Returns a table of one line for all layers that are alike, in the order of the first of each.
 
     What a layer is made of is in its own line, but where it computes in another dtype.
@@ -245,7 +237,7 @@ def _loss_scale(scale: LossScale) -> str:
     return f"{need[scale.needed]}; {how}"
 
 
-def _grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
+def _grouped_by_text(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     groups: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for finding in findings:
         same = (finding.code, finding.what, finding.why, finding.remedy)

@@ -1,12 +1,12 @@
 """The input of the rules: a model's layers and dtypes, and functions that several rules share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from keras.backend import standardize_dtype
-
-from keras_mp.diagnosis.explanation import LossScale, Row
+from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
+from keras_mp.diagnosis.explanation import Finding, Level, LossScale, Row
+from keras_mp.graph_rewrite.tensors import dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +68,32 @@ class Facts:
         return next((one.path for one in self.layers if one.layer is layer), name)
 
 
+@dataclass(frozen=True, slots=True)
+class LayerRule:
+    """A rule that says the same of each layer for which it holds; see `Finding`."""
+
+    code: str
+    level: Level
+    holds: Callable[[Facts, Placed], bool]
+    what: str
+    why: str
+    remedy: str
+
+    def __call__(self, facts: Facts) -> Iterator[Finding]:
+        for one in facts.layers:
+            if self.holds(facts, one):
+                yield Finding(self.code, self.level, one.path, self.what, self.why, self.remedy)
+
+
 def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
     """Returns whether the optimizer updates the layer's variables directly in a 16-bit dtype.
 
     An optimizer with float32 masters, or with stochastic rounding, does not.
     """
-    optimizer = facts.optimizer
-    while optimizer is not None:
-        if hasattr(optimizer, "_narrow_weights"):
-            return False
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return any(variable.trainable and dtype_of(variable) == dtype for variable in one.variables)
+    directly = keeper_of_narrow_weights(facts.optimizer) is None
+    return directly and any(v.trainable and dtype_of(v) == dtype for v in one.variables)
 
 
 def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:
     """Yields the model's outputs that are known to be float16."""
     return (output for output in facts.outputs if output[2] == "float16")
-
-
-def dtype_of(variable: Any) -> str:
-    """Returns the name of a variable's dtype."""
-    return str(standardize_dtype(variable.dtype))

@@ -1,4 +1,4 @@
-"""Likely problems in layers, losses and metrics of a mixed-precision model: one rule per function.
+"""Likely problems in layers, losses and metrics of a mixed-precision model: one rule for each.
 
 A rule reads `Facts` and yields findings. Numbers in the texts were measured on JAX, TensorFlow and
 PyTorch. Not a problem is what Keras itself computes in float32: losses, LayerNormalization, the
@@ -13,63 +13,50 @@ import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.explanation import Finding, Level
-from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
+from keras_mp.diagnosis.facts import Facts, LayerRule, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
-from keras_mp.state.assigned_state import self_assigned_weights
-from keras_mp.state.state_protection import is_protected
+from keras_mp.graph_rewrite.tensors import dtype_of
+from keras_mp.state.state_protection import is_protected, self_assigned_weights
 
 # -- the variables -----------------------------------------------------------------------------
 
 
-def no_master_copy(facts: Facts) -> Iterator[Finding]:
-    """Trained variables in float16."""
-    for one in facts.layers:
-        if updated_in(facts, one, "float16"):
-            yield Finding(
-                "no_master_copy",
-                "error",
-                one.path,
-                "trained variables in float16, without a float32 copy",
-                "updates below half a unit in the last place vanish: 100 steps of 1e-4 leave a "
-                "weight at exactly 1",
-                "policy mixed_float16: variables in float32, computation in float16. A layer that "
-                "is built keeps its variables: make a new one. Or, for 16-bit weights, "
-                "keras_mp.LossScaleOptimizer(keras_mp.MasterWeights(optimizer))",
-            )
+no_master_copy = LayerRule(
+    "no_master_copy",
+    "error",
+    lambda facts, one: updated_in(facts, one, "float16"),
+    "trained variables in float16, without a float32 copy",
+    "updates below half a unit in the last place vanish: 100 steps of 1e-4 leave a weight at "
+    "exactly 1",
+    "policy mixed_float16: variables in float32, computation in float16. A layer that is built "
+    "keeps its variables: make a new one. Or, for 16-bit weights, "
+    "keras_mp.LossScaleOptimizer(keras_mp.MasterWeights(optimizer))",
+)
 
 
-def bfloat16_updates(facts: Facts) -> Iterator[Finding]:
-    """Trained variables in bfloat16."""
-    for one in facts.layers:
-        if updated_in(facts, one, "bfloat16"):
-            yield Finding(
-                "bfloat16_updates",
-                "error",
-                one.path,
-                "trained variables in bfloat16, without a float32 copy",
-                "updates below 0.2 % of a weight vanish: 100 steps of 1e-3 leave a weight at "
-                "exactly 1",
-                "keras_mp.MasterWeights(optimizer), or keras_mp.StochasticRounding(optimizer), "
-                "which needs no copy; or policy mixed_bfloat16, with variables in float32",
-            )
+bfloat16_updates = LayerRule(
+    "bfloat16_updates",
+    "error",
+    lambda facts, one: updated_in(facts, one, "bfloat16"),
+    "trained variables in bfloat16, without a float32 copy",
+    "updates below 0.2 % of a weight vanish: 100 steps of 1e-3 leave a weight at exactly 1",
+    "keras_mp.MasterWeights(optimizer), or keras_mp.StochasticRounding(optimizer), which needs no "
+    "copy; or policy mixed_bfloat16, with variables in float32",
+)
 
 
-def float16_statistics(facts: Facts) -> Iterator[Finding]:
-    """Moving statistics in float16."""
-    for one in facts.layers:
-        if isinstance(one.layer, keras.layers.BatchNormalization) and any(
-            dtype_of(variable) == "float16" and "moving" in variable.name
-            for variable in one.variables
-        ):
-            yield Finding(
-                "float16_statistics",
-                "error",
-                one.path,
-                "moving statistics in float16",
-                "they stop moving: the moving mean of data around 5 stays at 4.8125, and a "
-                "variance above 65504 is inf",
-                "policy mixed_float16, or dtype='float32' for this layer",
-            )
+float16_statistics = LayerRule(
+    "float16_statistics",
+    "error",
+    lambda _, one: (
+        isinstance(one.layer, keras.layers.BatchNormalization)
+        and any(dtype_of(v) == "float16" and "moving" in v.name for v in one.variables)
+    ),
+    "moving statistics in float16",
+    "they stop moving: the moving mean of data around 5 stays at 4.8125, and a variance above "
+    "65504 is inf",
+    "policy mixed_float16, or dtype='float32' for this layer",
+)
 
 
 def assigned_weights(facts: Facts) -> Iterator[Finding]:
@@ -150,20 +137,16 @@ def float16_softmax(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def float16_sigmoid(facts: Facts) -> Iterator[Finding]:
-    """A sigmoid for a loss, in float16."""
-    for one in facts.layers:
-        if one.output and one.float16 and _activates(one.layer, "sigmoid"):
-            yield Finding(
-                "float16_sigmoid",
-                "warning",
-                one.path,
-                "sigmoid in float16",
-                "above a logit of 8 to 9 it is exactly 1: with a binary crossentropy, confident "
-                "mistakes have gradient 0 and are never unlearned",
-                "no activation here, and keras.layers.Activation('sigmoid', dtype='float32') after "
-                "it; or a loss with from_logits=True and an output in float32",
-            )
+float16_sigmoid = LayerRule(
+    "float16_sigmoid",
+    "warning",
+    lambda _, one: bool(one.output and one.float16 and _activates(one.layer, "sigmoid")),
+    "sigmoid in float16",
+    "above a logit of 8 to 9 it is exactly 1: with a binary crossentropy, confident mistakes have "
+    "gradient 0 and are never unlearned",
+    "no activation here, and keras.layers.Activation('sigmoid', dtype='float32') after it; or a "
+    "loss with from_logits=True and an output in float32",
+)
 
 
 def float16_output(facts: Facts) -> Iterator[Finding]:
@@ -189,24 +172,12 @@ def float16_loss(facts: Facts) -> Iterator[Finding]:
     low = [one for one in losses if getattr(one, "dtype", floatx) == "float16"]
     if not low:
         return
+    what, remedy = f"{_name(low[0])} computes in float16", "remove dtype='float16' from the loss"
     if floatx == "float16":
-        what, remedy = (
-            "keras.config.floatx() is float16, and therefore the losses",
-            "keras.config.set_floatx('float32') and policy mixed_float16",
-        )
-    else:
-        what, remedy = (
-            f"{_name(low[0])} computes in float16",
-            "remove dtype='float16' from the loss",
-        )
-    yield Finding(
-        "float16_loss",
-        "error",
-        "loss",
-        what,
-        "an error of 300, squared, is inf",
-        remedy,
-    )
+        what = "keras.config.floatx() is float16, and therefore the losses"
+        remedy = "keras.config.set_floatx('float32') and policy mixed_float16"
+    why = "an error of 300, squared, is inf"
+    yield Finding("float16_loss", "error", "loss", what, why, remedy)
 
 
 # With predictions and labels 300 apart, or for KLDivergence probabilities of 1e-5.
@@ -240,32 +211,25 @@ def float16_metrics(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def float16_regularizers(facts: Facts) -> Iterator[Finding]:
-    """Sums of squares in float16."""
-    for one in facts.layers:
-        layer = one.layer
-        if one.float16 and getattr(layer, "activity_regularizer", None) is not None:
-            yield Finding(
-                "float16_regularizer",
-                "warning",
-                one.path,
-                "an activity regularizer of float16 outputs",
-                "it sums over the whole batch in float16: 512 outputs of 128, squared, are inf, "
-                "and the loss with them",
-                "dtype='float32' for a keras.layers.ActivityRegularization after this layer",
-            )
-        if any(
-            dtype_of(v) == "float16" and getattr(v, "regularizer", None) is not None
-            for v in one.variables
-        ):
-            yield Finding(
-                "float16_regularizer",
-                "warning",
-                one.path,
-                "a regularizer of float16 variables",
-                "it sums in float16: 4096 weights of 20, squared, are inf, and the loss with them",
-                "policy mixed_float16, whose variables are float32",
-            )
+float16_activity_regularizer = LayerRule(
+    "float16_regularizer",
+    "warning",
+    lambda _, one: one.float16 and getattr(one.layer, "activity_regularizer", None) is not None,
+    "an activity regularizer of float16 outputs",
+    "it sums over the whole batch in float16: 512 outputs of 128, squared, are inf, and the loss "
+    "with them",
+    "dtype='float32' for a keras.layers.ActivityRegularization after this layer",
+)
+float16_regularizer = LayerRule(
+    "float16_regularizer",
+    "warning",
+    lambda _, one: any(
+        dtype_of(v) == "float16" and getattr(v, "regularizer", None) for v in one.variables
+    ),
+    "a regularizer of float16 variables",
+    "it sums in float16: 4096 weights of 20, squared, are inf, and the loss with them",
+    "policy mixed_float16, whose variables are float32",
+)
 
 
 _LARGE_WINDOW = 256
@@ -343,18 +307,14 @@ def rewritten(facts: Facts) -> Iterator[Finding]:
 # -- what is unknown ---------------------------------------------------------------------------
 
 
-def unbuilt(facts: Facts) -> Iterator[Finding]:
-    """Layers that may contain others."""
-    for one in facts.layers:
-        if one.may_hide_layers:
-            yield Finding(
-                "unbuilt",
-                "note",
-                one.path,
-                "not built yet: layers that its build creates are unknown",
-                "they may be of any dtype",
-                "call explain again after calling the model on data",
-            )
+unbuilt = LayerRule(
+    "unbuilt",
+    "note",
+    lambda _, one: one.may_hide_layers,
+    "not built yet: layers that its build creates are unknown",
+    "they may be of any dtype",
+    "call explain again after calling the model on data",
+)
 
 
 def quantized(facts: Facts) -> Iterator[Finding]:
@@ -395,7 +355,8 @@ RULES = (
     float16_output,
     float16_loss,
     float16_metrics,
-    float16_regularizers,
+    float16_activity_regularizer,
+    float16_regularizer,
     float16_sums,
     rewritten,
     unbuilt,

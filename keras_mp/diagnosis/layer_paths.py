@@ -132,7 +132,7 @@ def float32_layers(
         policies=tuple({**kept, **policies}.items()),
         by_hand=tuple(part.path for part in others),
         is_global=now.name in (default, default.removeprefix("mixed_")),
-        counted=_counted(model, all_parts, (part.layer for part in reached)),
+        counted=_automatic_name(model, all_parts, (part.layer for part in reached)),
         unscaled="float16" in default and not isinstance(optimizer, LossScaleOptimizer),
     )
 
@@ -178,7 +178,7 @@ def _is_among(exact: str, patterns: Iterable[str]) -> bool:
     return any(re.search(pattern, path) for pattern in patterns)
 
 
-def _counted(model: Any, found: Iterable[Part], layers: Iterable[Any]) -> str | None:
+def _automatic_name(model: Any, found: Iterable[Part], layers: Iterable[Any]) -> str | None:
     """Returns a name that Keras derived from the class, among those in paths of `layers`."""
     automatic = {
         layer.name

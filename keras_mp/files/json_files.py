@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from keras_mp.files.atomic_writing import write_atomically
 def json_values(value: object) -> Any:
     """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
 
+    Dataclasses become objects.
+
     >>> json_values({"scale": float("inf"), "steps": (1, 2)})
     {'scale': 'inf', 'steps': [1, 2]}
     """
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -142,9 +147,13 @@ def bad_value(name: object, where: str, value: object, wanted: str) -> ValueErro
     >>> print(bad_value("run.json", "steps", "x", "a whole number"))
     run.json: steps is "x": expected a whole number
     """
-    shown = json.dumps(value, default=repr)
-    shown = shown if len(shown) < 60 else f"{shown[:60]}..."
-    return ValueError(f"{name}: {where} is {shown}: expected {wanted}")
+    return ValueError(f"{name}: {where} is {short_json(value)}: expected {wanted}")
+
+
+def short_json(value: object) -> str:
+    """Returns a value as JSON, cut after 60 characters; what JSON lacks as Python shows it."""
+    text = json.dumps(value, default=repr)
+    return text if len(text) < 60 else f"{text[:60]}..."
 
 
 def _number(text: str) -> int | float:

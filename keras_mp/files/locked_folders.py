@@ -32,7 +32,7 @@ def made(parent: Path) -> Iterator[Path]:
     folder = parent / new_name()
     folder.mkdir(mode=0o700)
     try:
-        with _locked(folder):
+        with _lock_inside(folder):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -52,7 +52,7 @@ def remove_stale(parent: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_inside(folder: Path) -> Iterator[None]:
     # Locked before it is renamed: under its final name it is always locked while we live.
     unnamed = folder / "unnamed"
     with unnamed.open("x") as file:

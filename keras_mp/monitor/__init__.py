@@ -2,7 +2,7 @@
 
 | module                   | subject |
 | ------------------------ | ------- |
-| callback, callback_order | `LossScaleMonitor` |
+| callback                 | `LossScaleMonitor` |
 | trace                    | the loss scale by step: `Trace` |
 | run_folder               | a run on the disk |
 | drawing                  | what is shown of a trace: chart, facts, overflows |

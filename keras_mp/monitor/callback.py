@@ -1,8 +1,10 @@
 """`LossScaleMonitor`: what the loss scale did during `fit`, in logs, by step, and in a folder."""
 
 import datetime
+import inspect
 import logging
 import math
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,13 +16,12 @@ import keras_mp
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.batches import LastBatch
 from keras_mp.monitor import run_folder
-from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import widened_paths
 from keras_mp.rendering.text import pluralized
-from keras_mp.statistics.step_log import StepLog
+from keras_mp.statistics.step_statistics import StepLog
 
 _NO_CURE = "which no loss scale can cure"
 
@@ -28,7 +29,7 @@ _logger = logging.getLogger("keras_mp")
 
 
 class LossScaleMonitor(keras.callbacks.Callback):
-    """Puts the loss scale and the skipped steps into the logs of `fit`, and more when asked.
+    """Adds the loss scale and the skipped steps to the logs of `fit`.
 
     `logs["loss_scale"]`, at the end of an epoch, and `logs["skipped_steps"]`, of the epoch, are in
     `History`, and in what callbacks after this one make of logs (CSVLogger, TensorBoard, W&B): put
@@ -409,3 +410,38 @@ def _by_logs(logs: Mapping[str, Any]) -> str:
         f"The loss of at least one step of this epoch is not finite, {_NO_CURE}: look at the data, "
         "the learning rate, and keras_mp.find_overflow(model, x, y), of what fit takes."
     )
+
+
+# Those of Keras that write all that they find in the logs.
+_WRITERS = ("CSVLogger", "RemoteMonitor", "TensorBoard")
+_PACKAGES = ("mlflow", "wandb")  # whose callbacks write them, too
+
+
+def called_before(callback: Any) -> list[Any]:
+    """Returns the callbacks that come before `callback` in the list that calls it now.
+
+    Keras tells no callback of the others: the list is looked for on the stack, where the call comes
+    from. It is for a warning only, and empty where there is none.
+
+    >>> called_before(keras.callbacks.Callback())
+    []
+    """
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.callbacks.CallbackList):
+            places = [i for i, each in enumerate(caller.callbacks) if each is callback]
+            return list(caller.callbacks[: places[0]]) if places else []
+    return []
+
+
+def writes_logs(callback: Any) -> bool:
+    """Returns whether `callback` writes whatever is in the logs.
+
+    >>> writes_logs(keras.callbacks.CSVLogger("log.csv"))
+    True
+    >>> writes_logs(keras.callbacks.TerminateOnNaN())
+    False
+    """
+    if any(isinstance(callback, getattr(keras.callbacks, name)) for name in _WRITERS):
+        return True
+    return any(cls.__module__.partition(".")[0] in _PACKAGES for cls in type(callback).__mro__)

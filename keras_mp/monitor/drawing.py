@@ -51,10 +51,10 @@ def facts(trace: "Trace", run: Mapping[str, Any] | None = None) -> Table:
         skipped += f" ({share}): {found['overflows']:,} inf, {found['nans']:,} nan"
     end = "last loss scale" if is_end else "before the last step"
     rows = [
-        ("steps", f"{found['unit']}s", found["steps"], _shown(found["steps"])),
+        ("steps", f"{found['unit']}s", found["steps"], _number_or_text(found["steps"])),
         ("skipped", "skipped steps", found["skipped"], skipped),
         *(
-            (key.replace("_", "-"), label, found[key], _shown(found[key]))
+            (key.replace("_", "-"), label, found[key], _number_or_text(found[key]))
             for key, label in (
                 ("longest_skips", "longest run of skips"),
                 ("lowest_scale", "lowest loss scale"),
@@ -62,12 +62,12 @@ def facts(trace: "Trace", run: Mapping[str, Any] | None = None) -> Table:
             )
             if trace.has_kinds or key != "longest_skips"
         ),
-        ("loss-scale", end, scale, _shown(scale)),
+        ("loss-scale", end, scale, _number_or_text(scale)),
     ]
     return facts_table(rows)
 
 
-def _shown(value: object) -> str:
+def _number_or_text(value: object) -> str:
     return number(value) if value is None or isinstance(value, int | float) else str(value)
 
 

@@ -42,8 +42,8 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield drawing.facts(run.trace, run.run)
     yield Text("Loss scale", "heading")
     yield drawing.chart(run.trace)
-    yield from _repaired(run.run)
-    yield _skipped(run.trace)
+    yield from _repaired_layers(run.run)
+    yield _skipped_steps(run.trace)
     yield Text("What was not finite", "heading")
     yield from _overflows(run)
     if run.ranges is not None:
@@ -57,13 +57,13 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield from _settings(run.run)
 
 
-def _repaired(run: Mapping[str, Any]) -> Iterator[Part]:
+def _repaired_layers(run: Mapping[str, Any]) -> Iterator[Part]:
     paths = run.get("repaired")
     if isinstance(paths, list) and paths:
         yield Text(f"In float32 since a repair: {', '.join(map(str, paths))}.")
 
 
-def _skipped(trace: Trace) -> Part:
+def _skipped_steps(trace: Trace) -> Part:
     at = np.flatnonzero(trace.is_skipped)
     if not trace.has_kinds:
         return Text("Which steps were skipped was not recorded.")

@@ -18,16 +18,16 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 
 import numpy as np
 
 from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import replacing
-from keras_mp.files.json_files import json_values
+from keras_mp.files.json_files import json_values, short_json
 from keras_mp.monitor import drawing
 from keras_mp.monitor.drawing import FINITE, INF, KINDS, NAN
 from keras_mp.rendering import pictures
@@ -36,6 +36,7 @@ from keras_mp.rendering.model import Part, Renderable
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
 FILE = "trace.jsonl"
 
+T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 Row = tuple[int, int, float, int, str | None]
 
@@ -219,7 +220,7 @@ class Trace(Renderable):
         return int(np.count_nonzero(self.kinds))
 
     def overflows(self) -> list[dict[str, Any]]:
-        """Returns variable, count, first_step and kind of what was not finite, most often first.
+        """Returns variable, count, first_step and kind of overflows, the most frequent first.
 
         The kind is that of the first time.
         """
@@ -346,7 +347,7 @@ class _Columns:
             return
         for line, value in zip(self.lines, values, strict=True):
             if type(value) not in types or not fits(value):
-                found = f'"{COLUMNS[column]}" is {_shown(value)}'
+                found = f'"{COLUMNS[column]}" is {short_json(value)}'
                 raise _bad(self.path, line, found, f"expected {expected}")
 
 
@@ -362,11 +363,6 @@ def _bad(path: Path, line: int, found: str, expected: str) -> ValueError:
     return ValueError(f"{path}, line {line}: {found}: {expected}")
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) < 60 else f"{text[:60]}..."
-
-
 def _read_jsonl(path: Path) -> Trace:
     columns = _Columns(path)
     steps, epochs, scales, kinds, variables = columns.values
@@ -379,7 +375,7 @@ def _read_jsonl(path: Path) -> Trace:
                     continue
                 if not line.endswith(b"\n"):
                     break
-                raise _bad(path, number, _quoted(line), "expected a JSON object") from None
+                raise _bad(path, number, _line_as_text(line), "expected a JSON object") from None
             try:
                 steps.append(row["step"])
                 epochs.append(row["epoch"])
@@ -390,12 +386,12 @@ def _read_jsonl(path: Path) -> Trace:
             except (KeyError, TypeError) as error:
                 what = f"no {error}" if isinstance(error, KeyError) else "no object"
                 wanted = f"a step has {', '.join(COLUMNS)}"
-                raise _bad(path, number, f"{what} in {_quoted(line)}", wanted) from None
+                raise _bad(path, number, f"{what} in {_line_as_text(line)}", wanted) from None
             columns.lines.append(number)
     return columns.trace()
 
 
-def _quoted(line: bytes) -> str:
+def _line_as_text(line: bytes) -> str:
     text = line.decode("utf-8", "replace").strip().removeprefix("\ufeff")
     return repr(text if len(text) < 60 else f"{text[:60]}...")
 
@@ -413,7 +409,7 @@ def _table(path: Path, file: TextIO) -> Trace:
     separator = max(",;\t", key=head.count)
     names = [name.strip() for name in next(csv.reader([head], delimiter=separator))]
     if "loss_scale" not in names:
-        found = f"the columns are {_shown(names)}"
+        found = f"the columns are {short_json(names)}"
         raise _bad(path, 1, found, "a trace has the column loss_scale")
     places = [names.index(name) if name in names else None for name in COLUMNS]
     is_by_step = "step" in names
@@ -426,9 +422,9 @@ def _table(path: Path, file: TextIO) -> Trace:
                 continue
             line = table.line_num + 1
             if len(row) != len(names):
-                if _is_at_end(file) and not _ends_with_newline(path):
+                if not file.read(1) and not _ends_with_newline(path):  # half a last line
                     break
-                found = f"{len(row)} fields in {_shown(separator.join(row))}"
+                found = f"{len(row)} fields in {short_json(separator.join(row))}"
                 raise _bad(path, line, found, f"expected {len(names)}")
             texts = [None if place is None else row[place] for place in places]
             if (texts[2] or "").strip() in _ABSENT and not is_by_step:
@@ -448,36 +444,25 @@ def _table(path: Path, file: TextIO) -> Trace:
 def _add(columns: _Columns, texts: list[str | None]) -> None:
     values = columns.values
     step, epoch, scale, kind, variable = texts
-    values[0].append(len(values[0]) + 1 if step is None else _whole(step))
-    values[1].append(len(values[1]) if epoch is None else _whole(epoch))
-    values[2].append(_real(scale or ""))
-    values[3].append(FINITE if kind is None else _whole(kind))
+    values[0].append(len(values[0]) + 1 if step is None else _parsed(int, step))
+    values[1].append(len(values[1]) if epoch is None else _parsed(int, epoch))
+    values[2].append(_parsed(float, scale or ""))
+    values[3].append(FINITE if kind is None else _parsed(int, kind))
     values[4].append(variable or None)
 
 
-def _whole(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
 def _count(text: str, path: Path, line: int) -> int:
-    number = _real(text)
+    number = _parsed(float, text)
     if isinstance(number, str) or not (0 <= number < 2**53 and number == int(number)):
-        raise _bad(path, line, f'"skipped_steps" is {_shown(text)}', "expected a whole number")
+        raise _bad(path, line, f'"skipped_steps" is {short_json(text)}', "expected a whole number")
     return int(number)
 
 
-def _real(text: str) -> float | str:
+def _parsed(number: Callable[[str], T], text: str) -> T | str:
     try:
-        return float(text)
+        return number(text)
     except ValueError:
         return text
-
-
-def _is_at_end(file: TextIO) -> bool:
-    return not file.read(1)
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The part of the wrapper with the methods that tf.keras' optimizers had, on any backend."""
+"""`Keras2Methods`: scales and differentiates as the methods of tf.keras' optimizers did."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -19,12 +19,16 @@ VarList: TypeAlias = Variable | Iterable[Variable] | Callable[[], Iterable[Varia
 
 
 class Keras2Methods:
-    """`get_scaled_loss` and `get_unscaled_gradients`; `minimize` and its parts."""
+    """`get_scaled_loss` and `get_unscaled_gradients`, `compute_gradients` and `get_gradients`.
 
-    apply_gradients: Callable[..., Tensor]
-    _backend: Backend
-    _scaler: LossScaler
-    _warn_once: WarnOnce
+    Args:
+        scaler: The owner of the loss scale.
+        backend: Keras' backend.
+        warn: Warns of float16 losses.
+    """
+
+    def __init__(self, scaler: LossScaler, backend: Backend, warn: WarnOnce) -> None:
+        self._scaler, self._backend, self._warn = scaler, backend, warn
 
     def get_scaled_loss(self, loss: Loss) -> Any:
         """Returns `loss` times the loss scale, for `get_unscaled_gradients`, as in tf.keras.
@@ -50,11 +54,12 @@ class Keras2Methods:
         loss = as_tensor(loss)
         dtype = keras.backend.standardize_dtype(loss.dtype)
         if dtype == "float16":
-            self._warn_once(
+            self._warn(
                 "get_scaled_loss was given a float16 loss: the scaled loss overflows above 65504. "
-                "Cast the loss to float32, or use scale_loss and apply, which scale in float32."
+                "Cast the loss to float32, or use scale_loss and apply, which scale in float32.",
+                stacklevel=4,  # beyond `delegated`
             )
-        return ops.cast(self._scaler.scale_loss(loss), dtype)
+        return ops.cast(self._scaler.scale_loss(loss, stacklevel=6), dtype)
 
     def get_unscaled_gradients(self, gradients: Gradients) -> list[Gradient]:
         """Returns `gradients` divided by the loss scale, as in tf.keras.
@@ -72,32 +77,7 @@ class Keras2Methods:
         """
         self._scaler.protocol.call("get_unscaled_gradients")
         gradients = as_tensors(gradients)
-        return self._scaler.unscale(gradients, [False] * len(gradients))
-
-    def minimize(
-        self,
-        loss: Loss,
-        var_list: VarList,
-        grad_loss: Tensor | None = None,
-        name: str | None = None,
-        tape: Any = None,
-    ) -> Any:
-        """Differentiates the scaled loss and takes a step, on any backend.
-
-        Args:
-            loss: Callable that takes nothing, reads `keras.Variable`s and returns the loss, of any
-                shape (its sum is minimized). On TensorFlow also a tensor, with the `tape` that
-                recorded it.
-            var_list: A variable, an iterable of them, or a callable that returns one.
-            grad_loss: Optional tensor of the shape of the loss that weights its elements.
-            name: Ignored; accepted as in tf.keras.
-            tape: TensorFlow only: the `tf.GradientTape` that recorded `loss`.
-
-        Returns:
-            `iterations`.
-        """
-        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
-        return self.apply_gradients(pairs, gradients_scaled=False)
+        return self._scaler.unscale(gradients, [False] * len(gradients), stacklevel=6)
 
     def compute_gradients(
         self,
@@ -122,18 +102,19 @@ class Keras2Methods:
         >>> float(gradient), variable is var
         (6.0, True)
         """
-        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
+        pairs = self.gradient_pairs(loss, var_list, grad_loss, tape)
         for name in ("get_scaled_loss", "get_unscaled_gradients"):
             self._scaler.protocol.call(name)
         return pairs
 
-    def _gradient_pairs(
+    def gradient_pairs(
         self,
         loss: Loss,
         var_list: VarList,
         grad_loss: Tensor | None,
         tape: Any,
     ) -> list[tuple[Gradient, Variable]]:
+        """`compute_gradients`, for a step that is taken at once."""
         by_callable = callable(loss)
         variables = _listed(var_list)
         if not variables and by_callable and callable(var_list):

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Self
 
 import keras
@@ -18,25 +19,21 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.common import compile_configs, devices
+from keras_mp.backends.common import devices
 from keras_mp.backends.common.optimizers import built_for, note_those_inside, path, with_method
+from keras_mp.backends.common.trainer_hook import keep_in_compile_config
 from keras_mp.backends.common.warn_once import WarnOnce
-from keras_mp.optimizer import hyperparameters
 from keras_mp.optimizer.configs import constructor_arguments, serialized
+from keras_mp.optimizer.delegation import OptimizerWrapper, check_unwrapped, delegated, note_wrapper
 from keras_mp.optimizer.errors import check_inner_optimizer
 from keras_mp.optimizer.given_gradients import as_tensors, check_shapes
-from keras_mp.optimizer.inner_hyperparameters import InnerHyperparameters
-from keras_mp.optimizer.keras_2_methods import Keras2Methods
+from keras_mp.optimizer.keras_2_methods import Keras2Methods, Loss, VarList
 from keras_mp.optimizer.saved_state import SavedState
-from keras_mp.optimizer.settings_properties import SettingsProperties
 from keras_mp.optimizer.stepper import Stepper
-from keras_mp.optimizer.wrapping import check_unwrapped, note_wrapper
 from keras_mp.scaling.scaler import DynamicLossScaler, LossScaler, ScaleGroup
-from keras_mp.settings import Settings, unknown_keywords
-from keras_mp.statistics.step_reports import StepReports
-from keras_mp.statistics.step_statistics import StepStatistics
-from keras_mp.variables.extra_state import ExtraState
-from keras_mp.variables.variable_factory import VariableFactory
+from keras_mp.settings import IMMUTABLE, Settings, unknown_keywords
+from keras_mp.statistics.step_statistics import OptimizerState, StepStatistics
+from keras_mp.variables.variable_factory import ExtraState, VariableFactory
 
 NO_PAIRS = (
     "apply_gradients was called without a pair of a gradient and a variable, so it trains nothing. "
@@ -46,13 +43,7 @@ NO_PAIRS = (
 _OWN = 4  # iteration, learning_rate, step_counter, dynamic_scale: those of Keras' own class
 
 
-class LossScaleOptimizer(
-    InnerHyperparameters,
-    SettingsProperties,
-    StepReports,
-    Keras2Methods,
-    keras.optimizers.LossScaleOptimizer,
-):
+class LossScaleOptimizer(OptimizerWrapper, keras.optimizers.LossScaleOptimizer):
     """An optimizer that applies loss scaling to prevent numeric underflow.
 
     Loss scaling is a technique to prevent numeric underflow in intermediate gradients when
@@ -150,7 +141,6 @@ class LossScaleOptimizer(
     (1.0, 4.0, 1)
     """
 
-    built: bool
     extra_state: ExtraState
     _saved_state: SavedState
     _step: Stepper
@@ -209,11 +199,12 @@ class LossScaleOptimizer(
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
             self.extra_state = ExtraState()
-            variables, backend = self._own_variables(), self._backend
+            variables = self._own_variables()
             scaler = DynamicLossScaler if settings.dynamic else LossScaler
-            self._scaler = scaler(settings, variables, backend, self._warn_once)
+            self._scaler = scaler(settings, variables, self._warn_once)
             self.extra_state.call_when_restored(self._scaler.restored)
-            self._statistics = StepStatistics(self._scaler, variables, backend)
+            self._statistics = StepStatistics(self._scaler, variables)
+            self._keras_2_methods = Keras2Methods(self._scaler, self._backend, self._warn_once)
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -225,12 +216,33 @@ class LossScaleOptimizer(
             inner_optimizer.loss_scale_factor = None
         own = keras_hooks.own_variables(self)[:_OWN]
         self._saved_state = SavedState(self, own, inner_optimizer, self._scaler, self.extra_state)
-        self._names = hyperparameters.names(inner_optimizer)
-        self.inner_optimizer = inner_optimizer
+        self._wrap(inner_optimizer)
         note_wrapper(inner_optimizer, self)
 
     def _own_variables(self) -> VariableFactory:
-        return VariableFactory(self, self.extra_state)
+        return VariableFactory(self, self.extra_state, self._backend)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._scaler.settings
+
+    @_settings.setter
+    def _settings(self, settings: Settings) -> None:
+        self._scaler.settings = self._step.settings = settings
+
+    # -- what its parts have ---------------------------------------------------------------------
+
+    last_step_applied = delegated("_statistics", StepStatistics.last_step_applied)
+    skipped_steps = delegated("_statistics", StepStatistics.skipped_steps)
+    nonfinite_kind = delegated("_statistics", StepStatistics.nonfinite_kind)
+    consecutive_skips = delegated("_statistics", StepStatistics.consecutive_skips)
+    nonfinite_variables = delegated("_statistics", StepStatistics.nonfinite_variables)
+    first_overflow = delegated("_statistics", StepStatistics.first_overflow)
+    last_nonfinite_variable = delegated("_statistics", StepStatistics.last_nonfinite_variable)
+    get_scaled_loss = delegated("_keras_2_methods", Keras2Methods.get_scaled_loss)
+    get_unscaled_gradients = delegated("_keras_2_methods", Keras2Methods.get_unscaled_gradients)
+    compute_gradients = delegated("_keras_2_methods", Keras2Methods.compute_gradients)
+    get_gradients = delegated("_keras_2_methods", Keras2Methods.get_gradients)
 
     # -- what the loss scale is ------------------------------------------------------------------
 
@@ -338,6 +350,41 @@ class LossScaleOptimizer(
         with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
             return self.get_unscaled_gradients(gradients)
 
+    def read_state(self, optimizer_variables: Sequence[Tensor]) -> OptimizerState:
+        """Returns the loss scale, counters and skips by name, from the values of `variables`.
+
+        For a loop that passes the optimizer's state from step to step, as on JAX, inside the
+        compiled step or outside. Does not change the variables.
+
+        Args:
+            optimizer_variables: Values of `variables`, in their order.
+
+        Returns:
+            A named tuple of scalars: `loss_scale`, `dynamic_counter`, `iterations`,
+            `last_step_applied`, `skipped_steps`, `nonfinite_kind`, `consecutive_skips`.
+
+        Raises:
+            ValueError: The number of values differs from that of the variables.
+
+        >>> import keras
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> opt.build([keras.Variable([1.0])])
+        >>> state = opt.read_state([variable.value for variable in opt.variables])
+        >>> float(state.loss_scale), int(state.skipped_steps), bool(state.last_step_applied)
+        (8.0, 0, True)
+        """
+        values, known = list(optimizer_variables), self.variables
+        if len(values) != len(known):
+            raise ValueError(
+                f"optimizer_variables has {len(values)} values, but the optimizer has "
+                f"{len(known)} variables: pass one for each of `optimizer.variables`, in "
+                "their order."
+            )
+        with keras.StatelessScope(list(zip(known, values, strict=True))):
+            state = OptimizerState(*(getattr(self, name) for name in OptimizerState._fields))
+            return state._replace(iterations=ops.copy(state.iterations))
+
     # -- state -----------------------------------------------------------------------------------
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -426,7 +473,7 @@ class LossScaleOptimizer(
     # -- the gradients ---------------------------------------------------------------------------
 
     def check_finite(self, grads: Gradients) -> Tensor:
-        """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over.
+        """Returns whether `grads` are finite, a bool of shape (); None is skipped.
 
         Rows that a sparse gradient names twice are summed before, as in a step.
         """
@@ -498,6 +545,31 @@ class LossScaleOptimizer(
         self._apply([g for g, _ in pairs], [v for _, v in pairs], scaled=scaled)
         return self.iterations
 
+    def minimize(
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None = None,
+        name: str | None = None,
+        tape: Any = None,
+    ) -> Any:
+        """Differentiates the scaled loss and takes a step, on any backend.
+
+        Args:
+            loss: Callable that takes nothing, reads `keras.Variable`s and returns the loss, of any
+                shape (its sum is minimized). On TensorFlow also a tensor, with the `tape` that
+                recorded it.
+            var_list: A variable, an iterable of them, or a callable that returns one.
+            grad_loss: Optional tensor of the shape of the loss that weights its elements.
+            name: Ignored; accepted as in tf.keras.
+            tape: TensorFlow only: the `tf.GradientTape` that recorded `loss`.
+
+        Returns:
+            `iterations`.
+        """
+        pairs = self._keras_2_methods.gradient_pairs(loss, var_list, grad_loss, tape)
+        return self.apply_gradients(pairs, gradients_scaled=False)
+
     def stateless_apply(
         self,
         optimizer_variables: Sequence[Tensor],
@@ -521,15 +593,8 @@ class LossScaleOptimizer(
         Raises:
             ValueError: Not built, another number of values, or TensorFlow, where Keras has none.
         """
-        how = contextlib.nullcontext() if gradients_scaled else self._applying_unscaled()
-        with how:
-            values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
-                self,
-                self._backend.values_to_change(optimizer_variables),
-                grads,
-                self._backend.values_to_change(trainable_variables),
-            )
-        return values
+        with contextlib.nullcontext() if gradients_scaled else self._applying_unscaled():
+            return super().stateless_apply(optimizer_variables, grads, trainable_variables)
 
     def _applying_unscaled(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which `apply`, which Keras' `stateless_apply` calls, divides nothing."""
@@ -565,14 +630,7 @@ class LossScaleOptimizer(
     def _resolve(
         self, gradients: list[Gradient], given: Iterable[Variable] | None
     ) -> list[Variable]:
-        if given is None:
-            if not self.built:
-                raise ValueError(
-                    "apply(grads) without variables needs a built optimizer: call "
-                    "`optimizer.build(model.trainable_variables)`, or pass the variables."
-                )
-            given = keras_hooks.trained_variables(self)
-        variables = list(given)
+        variables = self._given_or_trained(given)
         if len(gradients) != len(variables):
             raise ValueError(
                 f"There are {len(gradients)} gradients for {len(variables)} variables; they must "
@@ -636,9 +694,17 @@ class LossScaleOptimizer(
         return cls(inner, **arguments)
 
 
+def _setting(name: str, meaning: str) -> property:
+    return property(lambda self: getattr(self._settings, name), doc=meaning)
+
+
+for _each in fields(Settings):
+    if _each.name in IMMUTABLE:
+        setattr(LossScaleOptimizer, _each.name, _setting(_each.name, _each.metadata["meaning"]))
+
 # The public home: what a config, a pickle and the documentation name. Doctest looks only for what
 # is at home in a module, unless it is told.
 LossScaleOptimizer.__module__ = "keras_mp"
 __test__ = {"LossScaleOptimizer": LossScaleOptimizer}
 keras.saving.register_keras_serializable(package="keras_mp")(LossScaleOptimizer)
-compile_configs.keep(LossScaleOptimizer, serialized)
+keep_in_compile_config(LossScaleOptimizer, serialized)

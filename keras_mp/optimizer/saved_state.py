@@ -20,8 +20,8 @@ from keras_mp.backends.common.optimizers import state_of
 from keras_mp.float_formats import FLOAT32
 from keras_mp.scaling.scaler import LossScaler
 from keras_mp.settings import float32
-from keras_mp.variables.extra_state import ExtraState
 from keras_mp.variables.state_layout import check, layouts, match
+from keras_mp.variables.variable_factory import ExtraState
 
 NO_STATE = "the file holds none"
 NO_SCALE = "the file holds no loss scale: the optimizer that wrote it did not scale the loss"
@@ -111,7 +111,7 @@ class SavedState:
 
         Each array is read twice, to check it and to assign it, and none is kept.
         """
-        saved = {str(key): _stored(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
+        saved = {str(key): _entry_of(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False
         if not saved:
             self._refuse(NO_STATE)
@@ -155,11 +155,8 @@ class SavedState:
     def noting_misfits(self) -> Iterator[list[str]]:
         """A scope that lists rejected parts of a state, instead of warnings."""
         misfits: list[str] = []
-        self._misfits = misfits
-        try:
+        with keras_hooks.replaced([self], "_misfits", misfits):
             yield misfits
-        finally:
-            self._misfits = None
 
     def _wait_for_build(self, saved: dict[str, Any]) -> None:
         self._waiting = saved
@@ -220,7 +217,7 @@ class SavedState:
         return False
 
 
-def _stored(store: Store, key: str) -> _Stored:
+def _entry_of(store: Store, key: str) -> _Stored:
     def read() -> np.ndarray[Any, Any]:
         return np.asarray(store[key])
 

@@ -135,7 +135,9 @@ def widen_as_noted(model: Model) -> tuple[str, ...]:
     wanted = set(widened_paths(model.optimizer))
     if not wanted:
         return ()
-    found = {path: narrow_inside(layer) for path, layer in _by_path(model, "") if path in wanted}
+    found = {
+        path: narrow_inside(layer) for path, layer in keras_hooks.layers_of(model) if path in wanted
+    }
     found |= {loss.name: [loss] for loss in float16_losses(model) if loss.name in wanted}
     found = {path: objects for path, objects in found.items() if objects}
     widen(each for objects in found.values() for each in objects)
@@ -162,10 +164,3 @@ def compile_anew(model: Model) -> None:
                 object.__setattr__(model, name, step)
             else:
                 object.__delattr__(model, name)
-
-
-def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
-    for child in keras_hooks.child_layers(layer):
-        path = f"{above}/{child.name}" if above else child.name
-        yield path, child
-        yield from _by_path(child, path)

@@ -7,7 +7,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import keras
@@ -16,8 +15,8 @@ from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import trainer_hook
+from keras_mp.optimizer.delegation import wrapper_of
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.wrapping import wrapper_of
 
 _lock = threading.Lock()
 _open = 0
@@ -85,12 +84,7 @@ class AutoWrap:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self()
 
 
@@ -150,7 +144,7 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
     elif not auto_scale_loss:
         _stay_unscaled(model)
     elif computes_in_float16(model):
-        _set_optimizer(model, _wrapped(optimizer))
+        _set_optimizer(model, _wrapper_for(optimizer))
     elif not all(layer.built for layer in keras_hooks.all_layers(model)):
         _undecided.add(model)
 
@@ -160,12 +154,12 @@ def _after_build(model: Model) -> None:
         return
     _undecided.discard(model)
     if computes_in_float16(model):
-        optimizer = _wrapped(model.optimizer)
+        optimizer = _wrapper_for(model.optimizer)
         optimizer.build(model.trainable_variables)
         _set_optimizer(model, optimizer)
 
 
-def _wrapped(optimizer: Optimizer) -> LossScaleOptimizer:
+def _wrapper_for(optimizer: Optimizer) -> LossScaleOptimizer:
     with backends.current().init_scope():
         return wrapper_of(optimizer) or LossScaleOptimizer(optimizer)
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import keras
@@ -169,12 +168,7 @@ class policy_scope:
         _entered.set((event.number, *_entered.get()))
         return global_policy()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         global _shared
         mine = (number for number in _entered.get() if number in self._numbers)
         # A generator can be closed in another context than the one that entered the scope.

@@ -6,6 +6,6 @@
 | terminal | text of a given width, with sparklines |
 | html | the output of a notebook, and whole pages |
 | pictures | charts drawn by matplotlib, which is imported late; in HTML as SVG |
-| style | the colours and the CSS |
+| style | the colours, filled into `notebook.css` and `page.css` |
 | text | numbers, paths and times as people read them |
 """

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from keras_mp.files.json_files import json_values
+
 Style = Literal["title", "alarm", "heading", "paragraph", "item", "note", "code"]
 Cells = tuple[str, ...]
 
@@ -205,9 +207,9 @@ class Renderable(ABC):
     def _parts(self) -> Iterable[Part]:
         """Returns what is shown."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; what JSON lacks is "inf", "-inf" or "nan"."""
+        return dict(json_values(self))
 
     def __str__(self) -> str:
         from keras_mp.rendering import terminal  # late: it knows the parts above

@@ -9,10 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Tensor
 from keras_mp.backends.common.numerics import skip_count
 from keras_mp.backends.common.warn_once import WarnOnce
-from keras_mp.backends.protocol import Backend
 from keras_mp.scaling.loss_scale import is_due, next_hysteresis_left, next_scale
 from keras_mp.scaling.scaling_protocol import ScalingProtocol
 from keras_mp.settings import Settings
@@ -31,16 +30,13 @@ class LossScaler:
     Args:
         settings: The optimizer's settings.
         variables: Creates its variables.
-        backend: Keras' backend.
         warn: Warns if a compiled function would capture the scale as a constant.
     """
 
-    def __init__(
-        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
-    ) -> None:
+    def __init__(self, settings: Settings, variables: VariableFactory, warn: WarnOnce) -> None:
         self.settings = settings
         self.protocol = ScalingProtocol()
-        self._backend = backend
+        self._backend = variables.backend
         self._warn = warn
         self.counter = variables.add("step_counter")
         self.scale = variables.add("dynamic_scale", settings.initial_scale, "float32")
@@ -60,9 +56,9 @@ class LossScaler:
         """Returns the finite steps since the last overflow or growth: integer, shape ()."""
         return self._backend.read(self.counter)
 
-    def scale_loss(self, loss: Tensor | float) -> Tensor:
+    def scale_loss(self, loss: Tensor | float, stacklevel: int = 5) -> Tensor:
         """Returns `loss` times the scale: float32, or float64 for a float64 loss."""
-        loss, scale = as_tensor(loss), self.read_or_warn(5)
+        loss, scale = as_tensor(loss), self.read_or_warn(stacklevel)
         dtype = keras.backend.standardize_dtype(loss.dtype)
         if dtype == "float64":
             scale = ops.cast(scale, dtype)
@@ -70,9 +66,11 @@ class LossScaler:
             loss = ops.cast(loss, "float32")
         return ops.multiply(loss, scale)
 
-    def unscale(self, gradients: Gradients, skip_unscale: Sequence[bool]) -> list[Gradient]:
+    def unscale(
+        self, gradients: Gradients, skip_unscale: Sequence[bool], stacklevel: int = 5
+    ) -> list[Gradient]:
         """Returns `gradients` divided by the scale, except those marked `skip_unscale`."""
-        return self._backend.unscale(gradients, self.read_or_warn(5), skip_unscale)
+        return self._backend.unscale(gradients, self.read_or_warn(stacklevel), skip_unscale)
 
     def update(self, finite: Tensor) -> None:
         """Records whether a step's gradients were `finite`: bool, shape ()."""
@@ -86,11 +84,9 @@ class LossScaler:
 class DynamicLossScaler(LossScaler):
     """A loss scale that grows after enough finite steps, and shrinks at an overflow."""
 
-    def __init__(
-        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
-    ) -> None:
-        super().__init__(settings, variables, backend, warn)
-        self._round: Round | None = None
+    def __init__(self, settings: Settings, variables: VariableFactory, warn: WarnOnce) -> None:
+        super().__init__(settings, variables, warn)
+        self._group: ScaleGroup | None = None
         self._state = [self.scale, self.counter]
         if settings.hysteresis > 1:
             self.hysteresis_left = variables.add_extra("hysteresis_left", settings.hysteresis)
@@ -98,10 +94,11 @@ class DynamicLossScaler(LossScaler):
 
     def update(self, finite: Tensor) -> None:
         """Moves the scale by the rule; a shared scale moves at the end of its round."""
-        if self._round is None:
+        if self._group is None:
             self.move(finite)
-        else:
-            self._round.note(finite)
+            return
+        now = skip_count(finite, self._skipped)
+        self._skipped.assign(ops.maximum(self._backend.read(self._skipped), now))
 
     def move(self, finite: Tensor) -> None:
         """Moves the scale by the rule."""
@@ -146,8 +143,7 @@ class DynamicLossScaler(LossScaler):
 
     def restart(self, scale: float) -> None:
         """Sets the loss scale, and begins to count anew, for all that share the scale."""
-        scalers = [self] if self._round is None else self._round.group.scalers
-        for scaler in scalers:
+        for scaler in [self] if self._group is None else self._group.scalers:
             scaler.scale.assign(scale)
             scaler.counter.assign(0)
             if scaler.settings.hysteresis > 1:
@@ -155,8 +151,7 @@ class DynamicLossScaler(LossScaler):
 
     def set_growth_steps(self, value: int) -> None:
         """Sets the finite steps between two growths, for all scalers that share the scale."""
-        scalers = [self] if self._round is None else self._round.group.scalers
-        for scaler in scalers:
+        for scaler in [self] if self._group is None else self._group.scalers:
             scaler.settings = scaler.settings.with_growth_steps(value)
 
     # -- a scale that several optimizers share ---------------------------------------------------
@@ -164,24 +159,26 @@ class DynamicLossScaler(LossScaler):
     @property
     def is_shared(self) -> bool:
         """Whether several scalers share the scale."""
-        return self._round is not None
-
-    @property
-    def round(self) -> "Round":
-        """The steps of this scaler since the last decision."""
-        assert self._round is not None
-        return self._round
+        return self._group is not None
 
     def share(self, group: "ScaleGroup", variables: VariableFactory) -> None:
         """Leaves the scale to `group`, which updates it once a round."""
         with self._backend.init_scope():
-            skipped = variables.add_extra("skipped_in_round")
-        self._round = Round(group, skipped, self._backend)
+            self._skipped = variables.add_extra("skipped_in_round")
+        self._group = group
+
+    def was_finite(self) -> Tensor:
+        """Returns whether no step was skipped in this round: bool, shape ()."""
+        return ops.equal(self._backend.read(self._skipped), 0)
+
+    def begin_round(self) -> None:
+        """Begins a new round."""
+        self._skipped.assign(ops.zeros((), self._skipped.dtype))
 
     def restored(self) -> None:
         """Copies the restored values to all scalers that share the scale."""
-        if self._round is not None:
-            self._round.group.follow(self)
+        if self._group is not None:
+            self._group.follow(self)
 
 
 class ScaleGroup:
@@ -199,32 +196,10 @@ class ScaleGroup:
     def end_round(self) -> None:
         """Updates the scale of all scalers and begins a new round."""
         leader = self.scalers[0]
-        leader.move(ops.all(ops.stack([scaler.round.was_finite() for scaler in self.scalers])))
+        leader.move(ops.all(ops.stack([scaler.was_finite() for scaler in self.scalers])))
         self.follow(leader)
         for scaler in self.scalers:
-            scaler.round.begin()
-
-
-class Round:
-    """Whether a step was skipped since the shared scale was last updated."""
-
-    def __init__(self, group: ScaleGroup, skipped: Variable, backend: Backend) -> None:
-        self.group = group
-        self._skipped = skipped
-        self._backend = backend
-
-    def note(self, finite: Tensor) -> None:
-        """Records a step."""
-        now = skip_count(finite, self._skipped)
-        self._skipped.assign(ops.maximum(self._backend.read(self._skipped), now))
-
-    def was_finite(self) -> Tensor:
-        """Returns whether no step was skipped: bool, shape ()."""
-        return ops.equal(self._backend.read(self._skipped), 0)
-
-    def begin(self) -> None:
-        """Begins a new round."""
-        self._skipped.assign(ops.zeros((), self._skipped.dtype))
+            scaler.begin_round()
 
 
 def as_tensor(loss: Tensor | float) -> Tensor:

@@ -13,8 +13,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
-from keras_mp.sixteen_bit.slots import sixteen_bit_slots
-from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient
+from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient, sixteen_bit_slots
 
 _AT_A_TIME = 2**22  # elements in float32 at once
 
@@ -103,14 +102,9 @@ class HalfPrecisionWeights:
         """The storage of each 16-bit weight."""
         return list(self._storages)
 
-    @contextlib.contextmanager
-    def as_inner(self) -> Iterator[None]:
+    def as_inner(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which the state, for files, is that of the inner optimizer alone."""
-        self._is_as_inner = True
-        try:
-            yield
-        finally:
-            self._is_as_inner = False
+        return keras_hooks.replaced([self], "_is_as_inner", True)
 
     def targets(self, variables: Sequence[Variable]) -> list[Variable]:
         """Returns the target of each variable; before `build`, the variables themselves."""
@@ -145,12 +139,12 @@ class HalfPrecisionWeights:
         wide, targets = self._wide(gradients, variables), self.targets(variables)
         # Averages and accumulators cover all weights, with or without a gradient.
         places = [self._places[id(variable)] for variable in variables]
-        with self._loaded(places if _is_plain(self._inner) else range(len(self._targets))):
+        with self._loaded_targets(places if _is_plain(self._inner) else range(len(self._targets))):
             yield wide, targets
 
     def finalize(self, variables: Sequence[Variable]) -> None:
         """Lets the inner optimizer write final values (its moving averages) to the weights."""
-        with self._loaded(range(len(self._targets))):
+        with self._loaded_targets(range(len(self._targets))):
             self._inner.finalize_variable_values(self.targets(variables))
 
     def _apply_by_parts(self, gradients: list[Gradient], variables: list[Variable]) -> None:
@@ -160,7 +154,7 @@ class HalfPrecisionWeights:
         gradients = keras_hooks.clipped(inner, self._wide(gradients, variables))
         for start, end in _runs([math.prod(variable.shape) for variable in variables]):
             targets = [self._targets[place] for place in places[start:end]]
-            with self._loaded(places[start:end]):
+            with self._loaded_targets(places[start:end]):
                 keras_hooks.update(inner, gradients[start:end], targets)
                 for target in targets:
                     if target.constraint is not None:
@@ -168,7 +162,7 @@ class HalfPrecisionWeights:
         keras_hooks.step_counter(inner).assign_add(1)
 
     @contextlib.contextmanager
-    def _loaded(self, places: Iterable[int]) -> Iterator[None]:
+    def _loaded_targets(self, places: Iterable[int]) -> Iterator[None]:
         """A scope in which targets and their slots have float32 values; stores them at its end."""
         draw = Draw(self._seed, ops.cast(keras_hooks.step_counter(self._inner).value, "int32"))
         wanted = set(places)

@@ -1,19 +1,17 @@
 """`memory_report`: bytes per parameter, of weights, gradients, slots and masters."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.files.json_files import json_values
+from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
-from keras_mp.sixteen_bit.slots import KNOWN
-from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+from keras_mp.sixteen_bit.storages import KNOWN, Storage
 
 _KINDS = ("weights", "gradients", "slots", "masters")
 
@@ -50,7 +48,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(Renderable):
-    """What training keeps now, and what it would keep with other choices.
+    """Bytes that training keeps, now and with other choices.
 
     Attributes:
         now: Measured from the arrays.
@@ -62,10 +60,6 @@ class MemoryReport(Renderable):
     now: Memory
     layers: tuple[Memory, ...]
     others: tuple[Memory, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain JSON."""
-        return dict(json_values(asdict(self)))
 
     def _parts(self) -> Iterator[Table]:
         heads = (*_KINDS, "MB", "a parameter")
@@ -108,27 +102,26 @@ def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryRep
         raise ValueError(
             "The optimizer is not built yet: call `optimizer.build(model.trainable_variables)`."
         )
-    now = _measured("now", model.trainable_variables, optimizer)
+    now = _memory_of("now", model.trainable_variables, optimizer)
     layers = [
-        _measured(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
+        _memory_of(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
         for layer in keras_hooks.inner_layers(model)
         if layer.trainable_variables and not keras_hooks.inner_layers(layer)
     ]
     return MemoryReport(now, tuple(layers), tuple(_alternatives(model, optimizer)))
 
 
-def _measured(
+def _memory_of(
     name: str, variables: list[Variable], optimizer: Optimizer, *, by_variable: bool = False
 ) -> Memory:
     parameters = sum(_size(variable) for variable in variables)
-    weights = sum(map(_bytes, variables))
-    narrow = _narrow_weights(optimizer)
-    own = [] if narrow is None else narrow.storages
-    masters = sum(_bytes(v) for each in own for v in each.own)
-    slots = sum(map(_bytes, optimizer.variables)) - masters
+    weights = sum(map(bytes_of, variables))
+    own = _storages(optimizer)
+    masters = sum(bytes_of(v) for each in own for v in each.own)
+    slots = sum(map(bytes_of, optimizer.variables)) - masters
     if by_variable:
         ids = {id(variable) for variable in variables}
-        masters = sum(_bytes(v) for each in own if id(each.variable) in ids for v in each.own)
+        masters = sum(bytes_of(v) for each in own if id(each.variable) in ids for v in each.own)
         whole = sum(_size(variable) for variable in keras_hooks.trained_variables(optimizer))
         slots = round(slots * parameters / max(1, whole))
     return Memory(name, parameters, weights, weights, slots, masters)
@@ -138,13 +131,11 @@ def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
     """Returns the alternatives for the same rule, computed from shapes."""
     variables = model.trainable_variables
     parameters = sum(map(_size, variables))
-    narrow = _narrow_weights(optimizer)
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
-    in_slots = sum(map(_size, optimizer.variables)) - (
-        0 if narrow is None else sum(_size(v) for each in narrow.storages for v in each.own)
-    )
+    masters = sum(_size(v) for each in _storages(optimizer) for v in each.own)
+    in_slots = sum(map(_size, optimizer.variables)) - masters
     slots = in_slots / max(1, parameters)  # numbers per parameter
 
     def row(name: str, weight: int, slot: int, master: int) -> Memory:
@@ -166,17 +157,17 @@ def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
     return alternatives
 
 
-def _narrow_weights(optimizer: Optimizer) -> Any:
-    while optimizer is not None and not isinstance(optimizer, SixteenBitOptimizer):
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return None if optimizer is None else optimizer._narrow_weights
+def _storages(optimizer: Optimizer) -> list[Storage]:
+    keeper = keeper_of_narrow_weights(optimizer)
+    return [] if keeper is None else keeper._narrow_weights.storages
 
 
 def _size(variable: Variable) -> int:
     return int(np.prod(variable.shape, dtype=np.int64))
 
 
-def _bytes(variable: Variable) -> int:
+def bytes_of(variable: Variable) -> int:
+    """Returns the bytes that a variable takes."""
     if is_narrow(variable):
         return 2 * _size(variable)
     dtype = keras.backend.standardize_dtype(variable.dtype)

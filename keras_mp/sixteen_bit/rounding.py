@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Tensor
-from keras_mp.backends.common.elements import signed
+from keras_mp.backends.common.numerics import signed
 from keras_mp.backends.protocol import Places
 
 # A permutation of 32-bit numbers that leaves no visible pattern ("lowbias32" of Chris Wellons'

@@ -4,5 +4,4 @@
 | ---------------- | ------- |
 | resuming         | `resume`: restores all of it, or changes nothing and lists the mismatches |
 | state_protection | `protect_state`: a skipped step restores the state of layers, too |
-| assigned_state   | which state of a layer a step assigns |
 """

@@ -3,8 +3,6 @@
 | module          | subject |
 | --------------- | ------- |
 | step            | the record of a step; the numbers of steps and of skips in a row |
-| step_statistics | the counters of a training |
+| step_statistics | the counters of a training, and `last_step_applied` and others for users |
 | overflow_counts | non-finite gradients by variable |
-| step_log        | the last steps in a ring buffer, for the monitor |
-| step_reports    | `last_step_applied`, `skipped_steps`, `nonfinite_kind` and others, for users |
 """

@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.common.optimizers import path
-from keras_mp.backends.protocol import Backend
 from keras_mp.scaling.scaler import LossScaler
 from keras_mp.statistics.step import KINDS, Step, StepCount
 from keras_mp.variables.variable_factory import VariableFactory
@@ -53,19 +52,12 @@ class OverflowCounts:
         steps: The step counter, which counts a step before this object does.
         scaler: The loss scale, after the step.
         variables: Creates its variables.
-        backend: Keras' backend.
     """
 
-    def __init__(
-        self,
-        steps: StepCount,
-        scaler: LossScaler,
-        variables: VariableFactory,
-        backend: Backend,
-    ) -> None:
+    def __init__(self, steps: StepCount, scaler: LossScaler, variables: VariableFactory) -> None:
         self._steps = steps
         self._scaler = scaler
-        self._read = backend.read
+        self._read = variables.backend.read
         self._last = variables.add("last_nonfinite", -1)
         self._first = variables.add("first_overflow", -1, "float32", (4,))
         self._trained: Sequence[Variable] = ()

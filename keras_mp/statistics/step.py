@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.common.numerics import StepResult
-from keras_mp.backends.protocol import Backend
 from keras_mp.variables.variable_factory import VariableFactory
 
 KINDS = {0: "finite", 1: "inf", 2: "nan"}
@@ -33,8 +32,8 @@ class Step(NamedTuple):
 class StepCount:
     """The number of steps."""
 
-    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, variables: VariableFactory) -> None:
+        self._backend = variables.backend
         self._steps = variables.add_extra("steps")
 
     def note(self, step: Step) -> None:
@@ -56,8 +55,8 @@ class StepCount:
 class SkipStreak:
     """The steps skipped in a row, now and at most, for `max_consecutive_skips`."""
 
-    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, variables: VariableFactory) -> None:
+        self._backend = variables.backend
         self._now = variables.add_extra("consecutive_skips")
         self._most = variables.add_extra("most_skips")
         self._unseen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

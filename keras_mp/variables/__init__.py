@@ -2,7 +2,6 @@
 
 | module           | subject |
 | ---------------- | ------- |
-| variable_factory | creates them |
-| extra_state      | state from a file that waits for its variable |
+| variable_factory | creates them; those that Keras lacks, stored separately |
 | state_layout     | which saved array belongs to which variable |
 """

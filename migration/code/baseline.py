@@ -15,7 +15,7 @@ from typing import NamedTuple
 from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.code.findings import BASELINE, KEPT, Plan
-from keras_mp.migration.code.planning import Options
+from keras_mp.migration.code.rewriting import Options
 from keras_mp.migration.console import json_text
 from keras_mp.migration.publishing import Refused
 

@@ -15,6 +15,7 @@ from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import (
+    CLOSED,
     SCHEMA,
     json_text,
     put_bytes,
@@ -23,7 +24,6 @@ from keras_mp.migration.console import (
     say_trace,
     show,
 )
-from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
 from keras_mp.migration.publishing import NO_FOLDER, Refused, check_folder
 from keras_mp.migration.writing import can_be_folder
@@ -31,8 +31,8 @@ from keras_mp.rendering.text import pluralized
 
 if TYPE_CHECKING:
     from keras_mp.migration.code.baseline import Baseline, Entry
-    from keras_mp.migration.code.planning import Options
     from keras_mp.migration.code.project_settings import Projects
+    from keras_mp.migration.code.rewriting import Options
 
 _FEW = 10
 
@@ -175,7 +175,7 @@ def _options(
     arguments: argparse.Namespace,
 ) -> "dict[Path, Options]":
     """Returns how each file is to be rewritten."""
-    from keras_mp.migration.code.planning import Options
+    from keras_mp.migration.code.rewriting import Options
 
     only = frozenset(arguments.only) if arguments.only else None
     of_file = {} if known is None else known.of_files()

@@ -60,6 +60,15 @@ class Lines:
         end = self._ends[line - 1][0] if line <= len(self._ends) else len(self._text)
         return self._text[self.starts[line - 1] : end]
 
+    def indent(self, line: int) -> str:
+        """Returns the white space at the beginning of a line."""
+        text = self.of(line)
+        return text[: len(text) - len(text.lstrip())]
+
+    def after(self, line: int) -> int:
+        """Returns where the line after a line begins; the end of the text after the last one."""
+        return self.starts[line] if line < len(self.starts) else len(self._text)
+
     def ending(self, line: int) -> str:
         """Returns what ends a line; the end of another where the text ends with it."""
         ends = self._ends[line - 1 : line] or self._ends[-1:]

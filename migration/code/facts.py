@@ -59,8 +59,7 @@ class Facts:
 
     def owner(self, function: cst.CSTNode) -> cst.CSTNode:
         """Returns the class of a method; the module of any other function, or of itself."""
-        classes = (up for up in self._program.above(function) if isinstance(up, cst.ClassDef))
-        return next(classes, self._program.module)
+        return self._program.around(function, cst.ClassDef) or self._program.module
 
     def is_wrapped(self, node: cst.CSTNode) -> bool:
         """Returns whether it is a wrapped optimizer: a call that makes one, or a name of one."""
@@ -193,8 +192,8 @@ def key(program: Program, node: cst.CSTNode) -> tuple[object, str]:
     names = chain(node) or []
     text = ".".join(name.value for name in names)
     if len(names) > 1:
-        classes = [up for up in program.above(node) if isinstance(up, cst.ClassDef)]
-        return (classes[0] if classes and names[0].value in ("self", "cls") else None), text
+        is_own = names[0].value in ("self", "cls")
+        return (program.around(node, cst.ClassDef) if is_own else None), text
     scope = program.scope(node)
     while scope is not None and text not in getattr(scope, "_assignments", {text: 0}):
         outer = scope.parent

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+# Line, column and rule of a finding in a program.
+Spot = tuple[int, int, str]
+
 REWRITTEN, PERSON, KEPT = "rewritten", "manual", "kept"
 NOQA, BASELINE = "noqa", "baseline"
 
@@ -29,28 +32,46 @@ class Found:
     """Something in a file that has to do with mixed precision.
 
     Attributes:
-        place: Where, in the file as it was.
+        line, column: Where, in the file as it was; from 1.
         rule: "KMP001" and so on, see `keras_mp.migration.rules`.
         verdict: "rewritten"; "manual", who must look at it; "kept", which is right as it is.
         source: The line, as it was, stripped.
         message: Why, or what to do.
         suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
             what it would be without.
+        cell: Of a notebook, see `Place`.
     """
 
-    place: Place
+    line: int
+    column: int
     rule: str
     verdict: str
     source: str
     message: str
     suppressed: str = ""
+    cell: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where, in the file as it was."""
+        return Place(self.line, self.column, self.cell)
+
+    @property
+    def spot(self) -> Spot:
+        """Its line, column and rule."""
+        return self.line, self.column, self.rule
+
+    @property
+    def stands(self) -> bool:
+        """Whether it calls for something, and nothing suppresses it."""
+        return self.verdict != KEPT and not self.suppressed
 
     def to_dict(self) -> dict[str, object]:
         """Returns its part of the --json report."""
         return {
-            "cell": self.place.cell,
-            "line": self.place.line,
-            "column": self.place.column,
+            "cell": self.cell,
+            "line": self.line,
+            "column": self.column,
             "rule": self.rule,
             "verdict": self.verdict,
             "source": self.source,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Import, Program, imported
 
 _LINE = "import keras_mp"
 _BEFORE = ("tensorflow", "keras", "tf_keras", "tensorflow_core")
@@ -30,16 +30,15 @@ def import_of_ours(program: Program, edits: Sequence[Edit]) -> list[Edit]:
         return [Edit(at, at, f"{_LINE}; ")]
     if first is not None:
         return [_at(program, program.where(first)[0])]
-    functions = _Functions()
-    program.module.visit(functions)
+    functions = _functions(program)
     inner = {}
     for edit in edits:
         if _NAME not in edit.text:
             continue
-        around = next((f for f in functions.found if _spans(program, f, edit)), None)
+        around = next((f for f in functions if _spans(program, f, edit)), None)
         if around is None:
             return [_at(program, _below_header(program))]
-        inner[around] = program.where(functions.found[around])[0]
+        inner[around] = program.where(functions[around])[0]
     return [_at(program, line) for line in inner.values()]
 
 
@@ -53,24 +52,19 @@ def _spans(program: Program, function: cst.FunctionDef, edit: Edit) -> bool:
 
 def _at(program: Program, line: int) -> Edit:
     """Returns the edit that imports it before a line, indented as that."""
-    code = program.lines.of(line)
-    indent = code[: len(code) - len(code.lstrip())]
     at = program.lines.starts[line - 1]
-    return Edit(at, at, f"{indent}{_LINE}{program.lines.ending(line)}")
+    return Edit(at, at, f"{program.lines.indent(line)}{_LINE}{program.lines.ending(line)}")
 
 
-class _Functions(cst.CSTVisitor):
-    """Outermost functions that import TensorFlow or Keras, and the statement that does first."""
-
-    def __init__(self) -> None:
-        self.found: dict[cst.FunctionDef, cst.CSTNode] = {}
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        if isinstance(node.body, cst.IndentedBlock):
-            first = next((line for line in node.body.body if _imports_old(line)), None)
+def _functions(program: Program) -> dict[cst.FunctionDef, cst.CSTNode]:
+    """Returns outermost functions that import TensorFlow or Keras, and the first such statement."""
+    found: dict[cst.FunctionDef, cst.CSTNode] = {}
+    for one in program.nodes.of(cst.FunctionDef):
+        if isinstance(one.body, cst.IndentedBlock) and program.function(one) is program.module:
+            first = next((line for line in one.body.body if _imports_old(line)), None)
             if first is not None:
-                self.found[node] = first
-        return False
+                found[one] = first
+    return found
 
 
 def _imports_old(statement: cst.CSTNode) -> bool:
@@ -91,37 +85,31 @@ class _Imported(cst.CSTVisitor):
         return False
 
     def visit_Import(self, node: cst.Import) -> None:
-        self.roots |= {_root(alias.name) for alias in node.names}
+        self.roots |= _roots(node)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        if node.module is not None and not node.relative:
-            self.roots.add(_root(node.module))
+        self.roots |= _roots(node)
 
 
 def _binds(line: cst.CSTNode) -> bool:
     """Returns whether it is `import keras_mp`, without another name."""
     return isinstance(line, cst.SimpleStatementLine) and any(
-        isinstance(statement, cst.Import)
-        and any(
-            alias.asname is None and _root(alias.name) == "keras_mp" for alias in statement.names
-        )
+        alias is not None and alias.asname is None and full.split(".")[0] == "keras_mp"
         for statement in line.body
+        if isinstance(statement, cst.Import)
+        for alias, full in imported(statement)
     )
 
 
-def _root(name: cst.CSTNode) -> str:
-    return (cst.helpers.get_full_name_for_node(name) or "").split(".")[0]
+def _roots(statement: Import) -> set[str]:
+    return {full.split(".")[0] for _, full in imported(statement)}
 
 
 def _is_header(statement: cst.CSTNode) -> bool:
     """Returns whether nothing may stand before it: a docstring, an import of __future__."""
     if isinstance(statement, cst.Expr):
         return isinstance(statement.value, (cst.SimpleString, cst.ConcatenatedString))
-    return (
-        isinstance(statement, cst.ImportFrom)
-        and statement.module is not None
-        and _root(statement.module) == "__future__"
-    )
+    return isinstance(statement, cst.ImportFrom) and "__future__" in _roots(statement)
 
 
 def _below_header(program: Program) -> int:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from json import JSONDecodeError, JSONDecoder
-from typing import Any, Protocol
+from typing import Any
 
 from keras_mp.migration.code.files import lines_of
 from keras_mp.migration.code.findings import KEPT, NOQA, PERSON, Failed, Failure, Found, Place
 from keras_mp.migration.code.magics import mask, masked_width, parts_of, unmask
+from keras_mp.migration.code.rewriting import Result
 from keras_mp.migration.code.suppressing import is_suppressed
 from keras_mp.migration.code.syntax import syntax_error
 
@@ -28,15 +29,6 @@ _HELP = "a question for help: optimizers of keras_mp have it, too"
 _QUESTION = re.compile(r"\?{0,2}[\w.]+\.(loss_scale|get_(scaled_loss|unscaled_gradients))\?{0,2}$")
 _OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras)\.|TF_ENABLE_AUTO|LossScaleOptimizer")
 _CELL = "skipped: this cell is not Python of this notebook; migrate its code separately"
-
-
-class Rewritten(Protocol):
-    """What the function that rewrites a program returns."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def findings(self) -> tuple[Any, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,7 @@ class Cell:
 
 
 def rewrite(
-    data: bytes, program: Callable[[str], Rewritten], concerns: Callable[[bytes], bool]
+    data: bytes, program: Callable[[str], Result], concerns: Callable[[bytes], bool]
 ) -> tuple[bytes, tuple[Found, ...]]:
     """Returns the bytes of a notebook with its program rewritten, and what was found in it.
 
@@ -94,7 +86,7 @@ def rewrite(
             changed.append((cell, _dumped(file, cell, text)))
     for cell, source in reversed(changed):
         file = file[: cell.start] + source + file[cell.end :]
-    order = sorted(findings, key=lambda f: (f.place.cell, f.place.line, f.place.column))
+    order = sorted(findings, key=lambda f: (f.cell, f.line, f.column))
     return mark + file.encode(), tuple(order)
 
 
@@ -120,8 +112,8 @@ class _Joined:
             self._bodies.append(masked)
             for number, line in enumerate(lines_of(header), 1):
                 if concerns(_bytes(line)):
-                    place = Place(number, 1, cell.number)
-                    found = Found(place, NOT_READ, PERSON, line.strip(), why, _suppressed(line))
+                    said = line.strip(), why, _suppressed(line)
+                    found = Found(number, 1, NOT_READ, PERSON, *said, cell=cell.number)
                     self.findings.append(found)
         self.text = "".join(f"{body}\n# {self._token}\n" for body in self._bodies)
         counts = (len(lines_of(f"{body}\n")) + 1 for body in self._bodies)
@@ -136,7 +128,7 @@ class _Joined:
         number = min(line + shift, len(lines))
         return Place(number, max(1, column - width), cell.number), lines[number - 1].strip()
 
-    def place_of(self, failure: Failure, program: Callable[[str], Rewritten]) -> Place | None:
+    def place_of(self, failure: Failure, program: Callable[[str], Result]) -> Place | None:
         """Returns where a failure is: if at the first place, the cell that fails so by itself."""
         if failure.place == Place(1, 1):
             # With such a word: a text without one would not be parsed.
@@ -149,10 +141,10 @@ class _Joined:
                         return Place(1 + len(lines_of(header)), 1, cell.number)
         return failure.place and self.place(failure.place.line, failure.place.column)[0]
 
-    def found(self, finding: Any) -> Found:
+    def found(self, finding: Found) -> Found:
         place, source = self.place(finding.line, finding.column)
-        result = Found(
-            place, finding.rule, finding.verdict, source, finding.message, finding.suppressed
+        result = replace(
+            finding, line=place.line, column=place.column, cell=place.cell, source=source
         )
         if finding.verdict == KEPT and masked_width(self._lines[finding.line - 1], self._token):
             is_command = self._command(finding.line).lstrip().startswith("!")

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst.metadata import (
@@ -16,9 +16,8 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from keras_mp.migration.code.bindings import are_too_many
-from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
+from keras_mp.migration.code.libcst_limits import are_too_many, is_too_deep
 from keras_mp.migration.code.names import Old, legacy_name
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.code.versions import Answer, answer
@@ -41,6 +40,8 @@ _PACKAGES = {
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
+Node = TypeVar("Node", bound=cst.CSTNode)
+Import = cst.Import | cst.ImportFrom
 
 
 TOO_DEEP = "it is nested too deeply"
@@ -162,6 +163,11 @@ class Program:
 
     # -- surroundings ----------------------------------------------------------------------------
 
+    @functools.cached_property
+    def nodes(self) -> "Nodes":
+        """All nodes."""
+        return Nodes(self.module)
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Returns what a node is directly in."""
         self._look()
@@ -174,6 +180,25 @@ class Program:
         while current is not None:
             yield current
             current = self.parent(current)
+
+    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """Returns the innermost node of these kinds that a node is in."""
+        return next((up for up in self.above(node) if isinstance(up, kinds)), None)
+
+    def is_label(self, node: cst.Name) -> bool:
+        """Returns whether a name is no value: of a function, a class, a parameter or a keyword."""
+        parent = self.parent(node)
+        if isinstance(parent, cst.Arg):
+            return parent.keyword is node
+        if isinstance(parent, cst.MatchKeywordElement):
+            return parent.key is node
+        named = (cst.FunctionDef, cst.ClassDef, cst.Param, cst.NameItem)
+        return isinstance(parent, named) and parent.name is node
+
+    def call_of(self, node: cst.CSTNode) -> cst.Call | None:
+        """Returns the call of an expression; None where it is not called."""
+        parent = self.parent(node)
+        return parent if isinstance(parent, cst.Call) and parent.func is node else None
 
     def function(self, node: cst.CSTNode) -> cst.CSTNode:
         """Returns the outermost function that a node is in, or the module."""
@@ -295,10 +320,8 @@ class Program:
     @functools.cached_property
     def _answers(self) -> dict[str, list[str]]:
         """Names that were assigned something about versions, and all that they were assigned."""
-        found = _Assignments()
-        self.module.visit(found)
         values: dict[str, list[str]] = {}
-        for node in found.nodes:
+        for node in self.nodes.of(cst.Assign):
             for each in node.targets:
                 if isinstance(target := each.target, cst.Name):
                     values.setdefault(target.value, []).append(self.source(node.value))
@@ -314,6 +337,16 @@ class Program:
             return None
         rest = "".join(f".{part.value}" for part in parts[1:])
         return self._of_name(scope, parts[0].value, rest)
+
+    def full_name(self, node: cst.CSTNode, *, is_sole: bool = False) -> str:
+        """Returns the full name that an expression means; "" for the program's own.
+
+        Args:
+            node: It.
+            is_sole: Whether "" is also returned where it may mean several things.
+        """
+        found = self.meaning(node)
+        return "" if found is None or (is_sole and found.several) else found.full
 
     def old(self, node: cst.CSTNode) -> Old | None:
         """Returns which old name a node is, as a whole."""
@@ -459,22 +492,34 @@ def _canonical(full: str) -> str:
     return f"{found} {'.'.join(full.split('.')[found.length :])}"
 
 
-class Comments(cst.CSTVisitor):
-    """Collects comments."""
+class ExpressionVisitor(cst.CSTVisitor):
+    """Passes over import statements."""
 
-    def __init__(self) -> None:
-        self.nodes: list[cst.Comment] = []
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
 
-    def visit_Comment(self, node: cst.Comment) -> None:
-        self.nodes.append(node)
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
 
 
-class _Assignments(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.nodes: list[cst.Assign] = []
+class Nodes(cst.CSTVisitor):
+    """The nodes in a tree, itself included, in the order of the text.
 
-    def visit_Assign(self, node: cst.Assign) -> None:
-        self.nodes.append(node)
+    >>> [one.value for one in Nodes(cst.parse_expression("f(a, 1)")).of(cst.Name)]
+    ['f', 'a']
+    """
+
+    def __init__(self, tree: cst.CSTNode) -> None:
+        self._all: list[cst.CSTNode] = []
+        tree.visit(self)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self._all.append(node)
+        return True
+
+    def of(self, *kinds: type[Node]) -> list[Node]:
+        """Returns those of some kinds."""
+        return [one for one in self._all if isinstance(one, kinds)]
 
 
 def chain(node: cst.CSTNode) -> list[cst.Name] | None:
@@ -486,6 +531,46 @@ def chain(node: cst.CSTNode) -> list[cst.Name] | None:
     if not isinstance(node, cst.Name):
         return None
     return [node, *reversed(names)]
+
+
+def keywords(call: cst.Call) -> dict[str, cst.Arg]:
+    """Returns the arguments of a call that are given by name."""
+    return {one.keyword.value: one for one in call.args if one.keyword is not None}
+
+
+def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yields a chain of attributes and what it begins with, from the whole to the first name."""
+    yield node
+    while isinstance(node, cst.Attribute):
+        node = node.value
+        yield node
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """Returns the text of a dotted name.
+
+    >>> dotted(cst.parse_expression("a . b.c"))
+    'a.b.c'
+    """
+    return ".".join(part.value for part in chain(node) or ())
+
+
+def imported(statement: Import) -> list[tuple[cst.ImportAlias | None, str]]:
+    """Returns what a statement imports: each alias, and its full name; nothing of a relative one.
+
+    >>> [full for _, full in imported(cst.parse_module("from a import b, c").body[0].body[0])]
+    ['a.b', 'a.c']
+    >>> imported(cst.parse_module("from a import *").body[0].body[0])
+    [(None, 'a.*')]
+    """
+    if isinstance(statement, cst.Import):
+        return [(alias, dotted(alias.name)) for alias in statement.names]
+    if statement.relative or statement.module is None:
+        return []
+    module = dotted(statement.module)
+    if isinstance(statement.names, cst.ImportStar):
+        return [(None, f"{module}.*")]
+    return [(alias, f"{module}.{dotted(alias.name)}") for alias in statement.names]
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:

@@ -7,50 +7,30 @@ import signal
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from keras_mp.files import regular_files
-from keras_mp.migration.code import known, notebooks, project
+from keras_mp.migration.code import notebooks, project
 from keras_mp.migration.code.files import Undecodable, decode
-from keras_mp.migration.code.findings import BASELINE, Failed, Failure, Found, Place, Plan
+from keras_mp.migration.code.findings import (
+    BASELINE,
+    REWRITTEN,
+    Failed,
+    Failure,
+    Found,
+    Place,
+    Plan,
+    Spot,
+)
 from keras_mp.migration.code.project import NOTHING, Elsewhere
-from keras_mp.migration.code.rewriting import Result, Spot, Unparsable, may_concern, rewrite
-from keras_mp.migration.to_backend.uses import Target
+from keras_mp.migration.code.rewriting import Options, Result, Unparsable, may_concern, rewrite
 
 # Fewer are done before other processes have started.
 _MANY = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Which rules are applied, and how.
-
-    Attributes:
-        only: Rules by their ids; None for all.
-        skip: Rules to leave out.
-        unsafe: Whether to make edits, too, that may be wrong.
-        known: Findings to leave alone: rule and line of source -> how many.
-        target: A backend, to also find what keeps programs on TensorFlow; None for none.
-        keras3: Whether to look for what else stops a program under Keras 3.
-    """
-
-    only: frozenset[str] | None = None
-    skip: frozenset[str] = frozenset()
-    unsafe: bool = False
-    known: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    target: Target | None = None
-    keras3: bool = False
-
-    def concerns(self, data: bytes, elsewhere: Elsewhere) -> bool:
-        """Returns whether a file is worth parsing."""
-        return may_concern(data, elsewhere, target=self.target, keras3=self.keras3)
-
-    def has(self, rule: str) -> bool:
-        return (self.only is None or rule in self.only) and rule not in self.skip
 
 
 def plan(path: Path, data: bytes, options: Options, elsewhere: Elsewhere = NOTHING) -> Plan:
@@ -109,7 +89,7 @@ def plans(
             result.append(Plan(path))
     told = _facts_of_modules(files, there)
     elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
-    work = {i: data for i, data in there.items() if of[i].concerns(data, elsewhere[i])}
+    work = {i: data for i, data in there.items() if may_concern(data, elsewhere[i], of[i])}
     for i, path in enumerate(files):
         if i not in work:
             step(str(path), 1)
@@ -182,20 +162,11 @@ def _rewritten(
 ) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         def rewritten(places: Collection[Spot] = ()) -> Result:
-            return rewrite(
-                text,
-                only=options.only,
-                skip=options.skip,
-                unsafe=options.unsafe,
-                elsewhere=elsewhere,
-                known=places,
-                target=options.target,
-                keras3=options.keras3,
-            )
+            return rewrite(text, options, elsewhere=elsewhere, known=places)
 
         try:
             if options.known:
-                return known.rewrite_others(text, Counter(options.known), rewritten)
+                return _rewrite_others(text, Counter(options.known), rewritten)
             return rewritten()
         except Unparsable as error:
             place = Place(error.line, error.column)
@@ -207,11 +178,7 @@ def _rewritten(
         return after, _marked(findings, options.known) if options.known else findings
     decoded = decode(data)
     result = program(decoded.text)
-    found = (
-        Found(Place(f.line, f.column), f.rule, f.verdict, f.source, f.message, f.suppressed)
-        for f in result.findings
-    )
-    return decoded.encode(result.text), tuple(found)
+    return decoded.encode(result.text), result.findings
 
 
 def _marked(
@@ -220,7 +187,52 @@ def _marked(
     """Returns the findings of a notebook, those marked, too, that are not of its program."""
     left = Counter(counts)
     left.subtract((found.rule, found.source) for found in findings if found.suppressed == BASELINE)
-    others = set(known.take_known(findings, left))
+    others = set(_take_known(findings, left))
     return tuple(
         replace(found, suppressed=BASELINE) if found in others else found for found in findings
     )
+
+
+def _take_known(findings: Iterable[Found], known: Counter[tuple[str, str]]) -> list[Found]:
+    """Returns the findings that are known, and takes them out of `known`.
+
+    Args:
+        findings: In the order of their places. Of equal ones the first are known.
+        known: Rule and line of source -> how many are.
+    """
+    result = []
+    for found in findings:
+        key = found.rule, found.source
+        if found.stands and known[key] > 0:
+            known[key] -= 1
+            result.append(found)
+    return result
+
+
+def _rewrite_others(
+    text: str, known: Counter[tuple[str, str]], rewrite: Callable[[frozenset[Spot]], Result]
+) -> Result:
+    """Returns a program with what is new in it rewritten, and what is known left alone.
+
+    Args:
+        text: The program.
+        known: As `_take_known`.
+        rewrite: Rewrites the program, but for the places that it is given.
+    """
+    result = rewrite(frozenset())
+    found = _take_known(result.findings, known)
+    others = set(result.findings).difference(found)
+    new = [one for one in result.findings if one in others]
+    if not any(one.stands for one in new):
+        result = replace(result, text=text)
+    elif found and result.text != text:
+        # A place stays as it is, or does not.
+        places = frozenset(one.spot for one in found) - {one.spot for one in new}
+        result = rewrite(places)
+        # A further line of something that is new, and so was rewritten with it.
+        places -= {one.spot for one in result.findings if one.verdict == REWRITTEN and one.stands}
+        found = [one for one in found if one.spot in places]
+        new = [one for one in result.findings if one.spot not in places]
+    marked = [replace(one, suppressed=BASELINE) for one in found]
+    findings = sorted([*new, *marked], key=lambda one: one.spot)
+    return replace(result, findings=tuple(findings))

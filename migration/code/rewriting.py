@@ -3,19 +3,29 @@
 import bisect
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from types import ModuleType
 
 import libcst as cst
 
 from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
-from keras_mp.migration.code.findings import BASELINE, NOQA
+from keras_mp.migration.code.findings import BASELINE, NOQA, Found, Spot
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.parsed import (
+    ExpressionVisitor,
+    Import,
+    Program,
+    Unparsable,
+    chain,
+    parts_of,
+    root_of,
+    string,
+)
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.suppressing import Suppressions
@@ -26,6 +36,7 @@ from keras_mp.migration.rules import (
     experimental_optimizers,
     graph_rewrite,
     graph_rewrite_switches,
+    id_of,
     imports,
     layer_attributes,
     layer_policies,
@@ -47,7 +58,7 @@ from keras_mp.migration.to_backend import searching
 from keras_mp.migration.to_backend.spelling import horovod_name
 from keras_mp.migration.to_backend.uses import Target
 
-__all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
+__all__ = ["Result", "Unparsable", "may_concern", "rewrite"]
 
 _WORDS = (
     "mixed_precision", "LossScale", "loss_scale", "get_scaled_loss", "get_unscaled_gradients",
@@ -85,6 +96,7 @@ _SITE_RULES = (
 _USUAL = {name: name for name in ("tensorflow", "keras", "tf_keras")} | {"tf": "tensorflow"}
 _STAR = re.compile(r"^[ \t]*from[ \t]+[.\w]+[ \t]+import[ \t]*\*", re.MULTILINE)
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
+_MENTIONS = id_of(mentions)
 _OPTION = graph_rewrite_switches.OPTION
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
 _VARIABLE = graph_rewrite_switches.VARIABLE
@@ -96,37 +108,7 @@ _OF_OPTIMIZERS = (
 )
 
 
-# Line, column and rule of a finding.
-Spot = tuple[int, int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found on a line.
-
-    Attributes:
-        line: Of the original, from 1.
-        column: From 1.
-        rule: "KMP001" and so on.
-        verdict: "rewritten"; "manual" where somebody must look; "kept" where it stays right.
-        source: The line, without its indentation.
-        message: Why, or what to do.
-        suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
-            what it would be without.
-    """
-
-    line: int
-    column: int
-    rule: str
-    verdict: Verdict
-    source: str
-    message: str
-    suppressed: str = ""
-
-    @property
-    def place(self) -> Spot:
-        """Its line, column and rule."""
-        return self.line, self.column, self.rule
+_Text = cst.SimpleString | cst.FormattedString
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +121,38 @@ class Result:
     """
 
     text: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Found, ...]
 
 
-def may_concern(
-    data: bytes,
-    elsewhere: Elsewhere = NOTHING,
-    *,
-    target: Target | None = None,
-    keras3: bool = False,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Which rules are applied, and how.
+
+    Attributes:
+        only: Rules by their ids; None for all.
+        skip: Rules to leave out.
+        unsafe: Whether to make edits, too, that may be wrong.
+        known: Findings to leave alone: rule and line of source -> how many.
+        target: A backend, to also find what keeps programs on TensorFlow; None for none.
+        keras3: Whether to look for what else stops a program under Keras 3.
+    """
+
+    only: frozenset[str] | None = None
+    skip: frozenset[str] = frozenset()
+    unsafe: bool = False
+    known: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    target: Target | None = None
+    keras3: bool = False
+
+    def has(self, rule: str) -> bool:
+        """Returns whether a rule is applied."""
+        return (self.only is None or rule in self.only) and rule not in self.skip
+
+
+USUAL = Options()
+
+
+def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING, options: Options = USUAL) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
     In a program that has to do with mixed precision there are more of them: private names of
@@ -157,8 +161,7 @@ def may_concern(
     Args:
         data: What is in it.
         elsewhere: What other files of the program tell of this one.
-        target: A backend, where what keeps a program on TensorFlow is looked for.
-        keras3: Whether what else stops under Keras 3 is looked for.
+        options: What is looked for.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
@@ -169,35 +172,27 @@ def may_concern(
         or any(map(legacy_name, elsewhere.names.values()))
     ):
         return True
-    if target is not None and searching.may_concern(data):
+    if options.target is not None and searching.may_concern(data):
         return True
-    if keras3 and _KERAS_BYTES.search(data) is not None:
+    if options.keras3 and _KERAS_BYTES.search(data) is not None:
         return True
     return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
     text: str,
+    options: Options = USUAL,
     *,
-    only: frozenset[str] | None = None,
-    skip: frozenset[str] = frozenset(),
-    unsafe: bool = False,
     elsewhere: Elsewhere = NOTHING,
     known: Collection[Spot] = (),
-    target: Target | None = None,
-    keras3: bool = False,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
     Args:
         text: A module, without a byte order mark; line ends of any kind stay.
-        only: Rules to apply, by their ids; None for all.
-        skip: Rules to leave out.
-        unsafe: Whether to make edits, too, that may be wrong.
+        options: Which rules are applied; its `known` is for `plan`.
         elsewhere: What other files of the program tell of this one.
         known: The places of findings of an earlier call, to be left alone.
-        target: A backend, to also find what keeps the program on TensorFlow.
-        keras3: Whether to find, and rewrite, too, what else stops it under Keras 3.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -206,11 +201,10 @@ def rewrite(
     'import keras_mp\\nkeras_mp.global_policy()'
     """
     data = text.encode(errors="replace")
-    if not may_concern(data, elsewhere, target=target, keras3=keras3):
+    if not may_concern(data, elsewhere, options):
         return Result(text, ())
     names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
-    run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
-    return run.result(target, keras3=keras3)
+    return _Run(Program(text, names), options, elsewhere, known).result()
 
 
 class _Run:
@@ -219,14 +213,12 @@ class _Run:
     def __init__(
         self,
         program: Program,
-        only: frozenset[str] | None,
-        skip: frozenset[str],
-        unsafe: bool,
+        options: Options,
         elsewhere: Elsewhere,
         known: Collection[Spot],
     ) -> None:
         self._program = program
-        self._only, self._skip, self._unsafe = only, skip, unsafe
+        self._options = options
         self._known = known
         self._suppressions = Suppressions(program)
         # What would be edited and is not, and its old names.
@@ -234,7 +226,7 @@ class _Run:
         self._left_alone: set[cst.CSTNode] = set()
         self._facts = Facts(program, elsewhere)
         self._edits: list[Edit] = []
-        self._findings: list[Finding] = []
+        self._findings: list[Found] = []
         self._settled: set[cst.CSTNode] = set()
         self._inner: set[cst.CSTNode] = set()
         self._ours = False
@@ -242,8 +234,8 @@ class _Run:
         self._told: set[cst.CSTNode] = set()
         self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
-    def result(self, target: Target | None, *, keras3: bool) -> Result:
-        program, found = self._program, _Expressions(self._program)
+    def result(self) -> Result:
+        target, program, found = self._options.target, self._program, _Expressions(self._program)
         program.module.visit(found)
         elsewhere = self._facts.elsewhere
         self._facts.is_concerned = bool(found.old) or elsewhere.is_concerned
@@ -255,45 +247,39 @@ class _Run:
         own = frozenset(found.assigned)
         for attribute in found.of_layers:
             decision = layer_attributes.of_attribute(program, attribute, own)
-            self._note(layer_attributes.ID, attribute, decision)
+            self._note(layer_attributes, attribute, decision)
         for argument in found.arguments:
-            if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
-                self._note(layer_attributes.ID, argument, of_argument)
+            of_argument = layer_attributes.of_argument(program, argument)
+            self._note(layer_attributes, argument, of_argument)
         for attribute in found.private if self._facts.is_concerned else ():
             of_private = private_optimizer_attributes.decide(program, attribute)
             if of_private is not None and (has_optimizers or of_private.verdict == "rewritten"):
-                self._note(private_optimizer_attributes.ID, attribute, of_private)
+                self._note(private_optimizer_attributes, attribute, of_private)
         for attribute in found.private:
-            if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
-                self._note(modules_of_layers.ID, attribute, of_module)
+            of_module = modules_of_layers.decide(self._facts, attribute)
+            self._note(modules_of_layers, attribute, of_module)
         if has_optimizers:
             for node in found.of_packages:
-                meaning = program.meaning(node)
-                full = "" if meaning is None else meaning.full
-                of_other = other_packages.decide(full)
+                full = program.full_name(node)
                 # With a target KMP215 says of Horovod what to write there.
-                if of_other is not None and not (target and horovod_name(full)):
-                    self._note(other_packages.ID, node, of_other)
+                if not (target and horovod_name(full)):
+                    self._note(other_packages, node, other_packages.decide(full))
         for call, decision in training_loops.decide(self._facts):
-            self._note(training_loops.ID, call, decision)
+            self._note(training_loops, call, decision)
         for statement in found.imports:
             decided = imports.of_import(program, statement, self._settled, self._left_alone)
-            for rule, decision in decided:
-                self._note(rule, statement, decision)
+            for is_guarded, decision in decided:
+                self._note(version_checks if is_guarded else imports, statement, decision)
         for node in found.switches:
             decision = graph_rewrite_switches.decide(program, node)
-            self._note(graph_rewrite_switches.ID, node, decision)
+            self._note(graph_rewrite_switches, node, decision)
         for node, value in found.strings:
-            path = mentions.of_string(value)
-            if path is not None:
-                self._note(mentions.ID, node, path)
+            self._note(mentions, node, mentions.of_string(value))
         for node in found.unresolved:
-            spelled = mentions.of_name(program.source(node))
-            if spelled is not None:
-                self._note(mentions.ID, node, spelled)
+            self._note(mentions, node, mentions.of_name(program.source(node)))
         self._mentions(found)
         told = frozenset(self._told)
-        for rule, place, decision in decisions(program) if keras3 else ():
+        for rule, place, decision in decisions(program) if self._options.keras3 else ():
             if not (isinstance(place, cst.Attribute) and place in told):
                 self._note(rule, place, decision)
         if target is not None:
@@ -305,10 +291,8 @@ class _Run:
         if self._edits and syntax_error(text) and not syntax_error(program.text):
             text = program.text
             self._findings = [_not_done(finding) for finding in self._findings]
-        return Result(text, _in_order(self._findings))
-
-    def _selected(self, rule: str) -> bool:
-        return (self._only is None or rule in self._only) and rule not in self._skip
+        findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
+        return Result(text, tuple(findings))
 
     def _of_old(self, node: cst.CSTNode) -> None:
         program = self._program
@@ -316,57 +300,62 @@ class _Run:
         if meaning is None or name is None or node in self._inner:
             return
         if program.is_dead(node):
-            self._note(version_checks.ID, node, version_checks.DEAD)
+            self._note(version_checks, node, version_checks.DEAD)
             return
         if meaning.guarded or meaning.several or program.is_guarded(node):
             several = meaning.several and not meaning.guarded
             as_text = program.compared_as_text(node)
             decision = version_checks.decide(name, several=several, as_text=as_text)
-            self._note(version_checks.ID, node, decision)
+            self._note(version_checks, node, decision)
             return
         if program.is_bound(node):
-            self._note(unknown_names.ID, node, unknown_names.binding_message(name))
+            self._note(unknown_names, node, unknown_names.binding_message(name))
             return
-        parent = program.parent(node)
-        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        call = program.call_of(node)
         site = Site(program, self._facts, node, name, call)
         for rule in _SITE_RULES:
             decided = rule.decide(site)
             if decided is not None:
-                is_left = self._note(rule.ID, call or node, decided, node)
+                is_left = self._note(rule, call or node, decided, node)
                 if call and is_left:
                     self._facts.note_left_alone(call)
                 elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
-        self._note(unknown_names.ID, node, Decision("manual", f"unsupported use of {name}"))
+        self._note(unknown_names, node, Decision("manual", f"unsupported use of {name}"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
-        parent = self._program.parent(node)
-        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        call = self._program.call_of(node)
         site = Site(self._program, self._facts, node, None, call)
         decision = optimizer_attributes.decide(site)
         if decision is None:
             return
         if self._program.is_guarded(node) or self._program.is_bound(node):
             decision = Decision("manual", decision.message)
-        self._note(optimizer_attributes.ID, call or node, decision)
+        self._note(optimizer_attributes, call or node, decision)
 
     def _note(
-        self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
+        self,
+        of: str | ModuleType,
+        node: cst.CSTNode,
+        decision: Decision | None,
+        name: cst.CSTNode | None = None,
     ) -> bool:
-        """Takes a decision: its edits, and a finding for each line that it is about.
+        """Takes a decision of a rule, if it has one: its edits, and a finding for each line of it.
 
         Returns whether it would be edited, and is left alone.
         """
+        if decision is None:
+            return False
         if self._program.is_dead(node):
-            rule, decision = version_checks.ID, version_checks.DEAD
-        if not self._selected(rule):
+            of, decision = version_checks, version_checks.DEAD
+        rule = of if isinstance(of, str) else id_of(of)
+        if not self._options.has(rule):
             return False
         self._told.add(node)
         verdict, message = decision.verdict, decision.message
-        edits = decision.edits if not decision.unsafe or self._unsafe else ()
-        if decision.unsafe and self._unsafe:
+        edits = decision.edits if not decision.unsafe or self._options.unsafe else ()
+        if decision.unsafe and self._options.unsafe:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
             verdict, edits = "manual", ()
@@ -433,7 +422,7 @@ class _Run:
         suppressed: str = "",
     ) -> None:
         source = self._program.lines.of(line).strip()
-        found = Finding(line, column, rule, verdict, source, message, suppressed)
+        found = Found(line, column, rule, verdict, source, message, suppressed)
         self._findings.append(found)
 
     def _mentions(self, found: "_Expressions") -> None:
@@ -451,14 +440,14 @@ class _Run:
                 column = len(code) - len(code.lstrip()) + 1
                 self._find(line, column, rule, verdict, message, suppressed)
                 continue
-            if not self._selected(mentions.ID):
+            if not self._options.has(_MENTIONS):
                 continue
             comment = any(at <= match.start() for at in found.comments.get(line, ()))
             offset = self._program.lines.offset(line, match.start())
             at = bisect.bisect_right(found.texts, offset, key=itemgetter(0))
             text = at > 0 and offset < ends[at - 1]
             decision = mentions.of_line(code, comment=comment, text=text)
-            self._find(line, match.start() + 1, mentions.ID, decision.verdict, decision.message)
+            self._find(line, match.start() + 1, _MENTIONS, decision.verdict, decision.message)
 
 
 def _needs_import(edit: Edit) -> bool:
@@ -469,18 +458,14 @@ def _needs_import(edit: Edit) -> bool:
 _NO_USE = ("from ", "import ", "#")
 
 
-def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(set(findings), key=lambda f: (f.line, f.column, f.rule)))
-
-
-def _not_done(finding: Finding) -> Finding:
+def _not_done(finding: Found) -> Found:
     if finding.verdict != "rewritten" or finding.suppressed:
         return finding
     why = f"not rewritten, because the result would not parse: {finding.message}"
     return replace(finding, verdict="manual", message=why)
 
 
-class _Expressions(cst.CSTVisitor):
+class _Expressions(ExpressionVisitor):
     """Collects what rules look at, in the order of the text."""
 
     def __init__(self, program: Program) -> None:
@@ -489,29 +474,20 @@ class _Expressions(cst.CSTVisitor):
         self.old: list[cst.CSTNode] = []
         self.attributes: list[cst.CSTNode] = []
         self.of_layers: list[cst.Attribute] = []
-        self.arguments: list[cst.Arg] = []
+        self.arguments = [one for one in program.nodes.of(cst.Arg) if one.keyword is not None]
         self.private: list[cst.Attribute] = []
         self.assigned: set[str] = set()  # names of attributes
-        self.imports: list[cst.Import | cst.ImportFrom] = []
+        self.imports: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
         self.has_packages = other_packages.WORDS.search(program.text) is not None
         self.of_packages: list[cst.CSTNode] = []
         self.unresolved: list[cst.CSTNode] = []  # names that nothing in the program explains
-        self.texts: list[tuple[int, int]] = []
+        strings: list[_Text] = program.nodes.of(cst.SimpleString, cst.FormattedString)
+        self.texts = [program.span(one) for one in strings]
         self.comments: dict[int, list[int]] = {}
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        self.imports.append(node)
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self.imports.append(node)
-        return False
-
-    def visit_Arg(self, node: cst.Arg) -> None:
-        if node.keyword is not None:
-            self.arguments.append(node)
+        for line, column in map(program.where, program.nodes.of(cst.Comment)):
+            self.comments.setdefault(line, []).append(column - 1)
 
     def _of_keras(self, node: cst.CSTNode) -> None:
         """Notes a private name of layers or optimizers."""
@@ -524,7 +500,7 @@ class _Expressions(cst.CSTVisitor):
         self.private.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        for part in [node] if chain(node) is None else _prefixes(node):
+        for part in [node] if chain(node) is None else parts_of(node):
             self._of_keras(part)
         if _OPTION.fullmatch(node.attr.value) and self.has_options:
             self.switches.append(node)
@@ -532,11 +508,11 @@ class _Expressions(cst.CSTVisitor):
             if _is_of_optimizers(node):
                 self.attributes.append(node)
             return True
-        for part in _prefixes(node):
+        for part in parts_of(node):
             if self.program.old(part) is not None:
                 self.old.append(part)
                 return False
-        self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
+        self.attributes += [part for part in parts_of(node) if _is_of_optimizers(part)]
         self.unresolved.append(node)
         if self.has_packages:
             self.of_packages.append(node)
@@ -549,18 +525,13 @@ class _Expressions(cst.CSTVisitor):
 
     def visit_Name(self, node: cst.Name) -> None:
         parent = self.program.parent(node)
-        if isinstance(parent, (cst.AssignTarget, cst.Param, cst.NameItem)):
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.MatchKeywordElement) and parent.key is node:
-            return
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             is_variable = node.value.startswith(_VARIABLE)
             if is_variable or (_OPTION.fullmatch(node.value) and self.has_options):
                 self.switches.append(node)
+        elif isinstance(parent, (cst.AssignTarget, cst.Param)) or self.program.is_label(node):
             return
-        if self.program.old(node) is not None:
+        elif self.program.old(node) is not None:
             self.old.append(node)
         elif self.program.is_unbound(node):
             self.unresolved.append(node)
@@ -568,7 +539,6 @@ class _Expressions(cst.CSTVisitor):
             self.of_packages.append(node)
 
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        self.texts.append(self.program.span(node))
         value = string(node)
         parent = self.program.parent(node)
         if value is None or isinstance(parent, (cst.Expr, cst.Annotation)):
@@ -582,26 +552,14 @@ class _Expressions(cst.CSTVisitor):
             self.strings.append((node, value))
 
     def _is_looked_up(self, node: cst.CSTNode) -> bool:
-        call = next((up for up in self.program.above(node) if isinstance(up, cst.Call)), None)
+        call = self.program.around(node, cst.Call)
         source = self.program.source(call.func) if call is not None else ""
         return source.split(".")[-1] in ("getattr", "setattr", "hasattr", "import_module")
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
-        self.texts.append(self.program.span(node))
         if _VARIABLE in self.program.source(node):
             self.switches.append(node)
-
-    def visit_Comment(self, node: cst.Comment) -> None:
-        line, column = self.program.where(node)
-        self.comments.setdefault(line, []).append(column - 1)
 
 
 def _is_of_optimizers(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Attribute) and node.attr.value in _OF_OPTIMIZERS
-
-
-def _prefixes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    while isinstance(node, cst.Attribute):
-        node = node.value
-        yield node

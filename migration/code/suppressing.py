@@ -6,7 +6,7 @@ crates/ruff_linter/src/noqa.rs (what a comment says) and directives.rs (of which
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import libcst as cst
 
@@ -16,6 +16,8 @@ _START = re.compile(r"#\s*noqa", re.IGNORECASE)
 _ALL = re.compile(r"\s*$|#|\s+[^\s:]")
 _CODES = re.compile(r"\s*:(?P<codes>(?:[\s,]*[A-Z]+[0-9]+)++)(?=[\s,#]|$)")
 _CODE = re.compile(r"[A-Z]+[0-9]+")
+# Of Python 3.14; the first libcst that is supported does not know it.
+_TEMPLATE: type[cst.CSTNode] = getattr(cst, "TemplatedString", cst.FormattedString)
 
 
 def is_suppressed(comment: str, rule: str) -> bool:
@@ -48,10 +50,9 @@ class Suppressions:
         self._last: list[int] = []
         if not _START.search(program.text):
             return
-        found = _Found(program)
-        program.module.visit(found)
-        self._comments = found.comments
-        self._last = _last_lines(program, found)
+        comments = program.nodes.of(cst.Comment)
+        self._comments = {program.where(one)[0]: one.value for one in comments}
+        self._last = _last_lines(program, self._comments)
 
     def has(self, rule: str, lines: Iterable[int]) -> bool:
         """Returns whether a rule is suppressed on one of these lines, counted from 1."""
@@ -61,37 +62,19 @@ class Suppressions:
         return any(is_suppressed(comment, rule) for comment in comments)
 
 
-class _Found(cst.CSTVisitor):
-    """Collects comments by their lines, and the lines that go on in the next one in a string."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self.comments: dict[int, str] = {}
-        self.in_text: set[int] = set()
-        self.in_short_string: set[int] = set()
-
-    def visit_Comment(self, node: cst.Comment) -> None:
-        self.comments[self._program.where(node)[0]] = node.value
-
-    def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        # As for ruff, a backslash within quotes joins no lines.
-        found = self.in_text if len(node.quote) == 3 else self.in_short_string
-        found.update(self._program.lines_of(node)[:-1])
-
-    def visit_FormattedString(self, node: cst.FormattedString) -> None:
-        self.in_text.update(self._program.lines_of(node)[:-1])
-
-    def visit_TemplatedString(self, node: "cst.TemplatedString") -> None:
-        self.in_text.update(self._program.lines_of(node)[:-1])
-
-
-def _last_lines(program: Program, found: _Found) -> list[int]:
+def _last_lines(program: Program, comments: Mapping[int, str]) -> list[int]:
     """Returns for each line of a program the last of those that it goes on in."""
+    in_text: set[int] = set()
+    in_short_string: set[int] = set()
+    for one in program.nodes.of(cst.SimpleString, cst.FormattedString, _TEMPLATE):
+        # As for ruff, a backslash within quotes joins no lines.
+        is_short = isinstance(one, cst.SimpleString) and len(one.quote) < 3
+        (in_short_string if is_short else in_text).update(program.lines_of(one)[:-1])
     result = list(range(1, len(program.lines) + 1))
     for line in reversed(result[:-1]):
-        if line in found.in_text or (
-            line not in found.comments
-            and line not in found.in_short_string
+        if line in in_text or (
+            line not in comments
+            and line not in in_short_string
             and program.lines.of(line).endswith("\\")
         ):
             result[line - 1] = result[line]

@@ -58,12 +58,7 @@ class Asked:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """It is taken, though others of its kind refuse it."""
-
-
-Action = Renamed | Dropped | Valued | Asked | Taken
+Action = Renamed | Dropped | Valued | Asked
 
 _WORKERS = Asked(
     "give it to the constructor of your keras.utils.PyDataset (super().__init__(workers=...)), or "
@@ -75,8 +70,8 @@ _SUMMED = "Keras 3 always sums gradients over the replicas: do not sum them befo
 _EVERY_STEP = "call reset_metrics() before, where the metrics should start again"
 
 # Scope (a public name, a kind of object, or a kind and a method) -> argument -> what becomes of it.
-# The first scope of a call that has the argument counts.
-ARGUMENTS: dict[str, dict[str, Action]] = {
+# The first scope of a call that has the argument counts; None: it is taken, unlike by others.
+ARGUMENTS: dict[str, dict[str, Action | None]] = {
     "optimizers.Optimizer": {
         "lr": Renamed("learning_rate"),
         "decay": Dropped(
@@ -95,9 +90,9 @@ ARGUMENTS: dict[str, dict[str, Action]] = {
     },
     "Input": {"type_spec": Dropped(("None",), "write shape, dtype, sparse, ragged")},
     "layers.InputLayer": {
-        "batch_input_shape": Taken(),
-        "batch_size": Taken(),
-        "input_shape": Taken(),
+        "batch_input_shape": None,
+        "batch_size": None,
+        "input_shape": None,
         "type_spec": Dropped(("None",), "write shape, dtype, sparse, ragged"),
     },
     "layers.BatchNormalization": {
@@ -107,7 +102,7 @@ ARGUMENTS: dict[str, dict[str, Action]] = {
     },
     "layers.Embedding": {
         "sparse": Dropped(("False",), "drop it: gradients of embeddings are dense"),
-        "weights": Taken(),
+        "weights": None,
     },
     "layers.RNN": {
         "time_major": Dropped(("False",), "transpose the inputs, and the outputs"),

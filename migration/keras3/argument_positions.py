@@ -20,14 +20,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import string
+from keras_mp.migration.code.parsed import keywords, string
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.argument_advice import TAKEN, Renamed
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.gone_arguments import action_of
-
-ID = "KMP106"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
@@ -61,8 +59,7 @@ def _is_add_weight(one: Called) -> bool:
 
 def _begins_with_name(call: cst.Call) -> bool:
     """Returns whether the first argument is a name and no shape, which is first in Keras 3."""
-    given = {argument.keyword.value for argument in call.args if argument.keyword}
-    first = call.args[0].value
+    given, first = keywords(call), call.args[0].value
     if "name" in given:
         return False
     if string(first) is not None or isinstance(first, cst.FormattedString):
@@ -86,8 +83,7 @@ def _decided(code: Code, one: Called, at: int) -> Decision:
         start = code.program.span(argument)[0]
         edits.append(Edit(start, start, f"{name}="))
         names.append(name)
-    given = {argument.keyword.value for argument in one.call.args if argument.keyword}
-    if given & {*names}:
+    if keywords(one.call).keys() & {*names}:
         return Decision("manual", _message(one, at))
     return Decision("rewritten", f"{_message(one, at)}: write {', '.join(names)}=", tuple(edits))
 

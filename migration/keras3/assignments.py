@@ -36,7 +36,7 @@ class Variable:
 
 
 UNKNOWN = Value(None)
-_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
+_FUNCTIONS: tuple[type[cst.CSTNode], ...] = (cst.FunctionDef, cst.Lambda)
 
 
 class Assignments(cst.CSTVisitor):
@@ -87,8 +87,7 @@ class Assignments(cst.CSTVisitor):
         self._returns(node, None)
 
     def _returns(self, node: cst.CSTNode, value: cst.CSTNode | None) -> None:
-        functions = (n for n in self._program.above(node) if isinstance(n, _FUNCTIONS))
-        if (function := next(functions, None)) is not None:
+        if (function := self._program.around(node, *_FUNCTIONS)) is not None:
             self.returned[function].append(value)
 
     def visit_Param(self, node: cst.Param) -> None:
@@ -140,10 +139,8 @@ class Assignments(cst.CSTVisitor):
                 self._assign(element.value, Value(given[i].value) if several else UNKNOWN)
         elif isinstance(target, cst.Name):
             self.values[target].append(value)
-        elif _is_of_self(target):
-            classes = (n for n in self._program.above(target) if isinstance(n, cst.ClassDef))
-            if (around := next(classes, None)) is not None:
-                self.attributes[around, target.attr.value].append(value)
+        elif _is_of_self(target) and (around := self._program.around(target, cst.ClassDef)):
+            self.attributes[around, target.attr.value].append(value)
 
 
 def _is_of_self(node: cst.CSTNode) -> TypeGuard[cst.Attribute]:

@@ -16,7 +16,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP113"
 _SAID = "self is given twice, which raises an error in Keras 3"
 
 

@@ -49,7 +49,6 @@ class Called:
     are: tuple[str, ...] = ()
     first_changed: int | None = None
     takes_more: bool = False
-    receiver: Object | None = None
 
 
 def calls_of_keras(code: Code) -> Iterator[Called]:
@@ -81,7 +80,7 @@ def of(code: Code, call: cst.Call) -> Called | None:
     changes = next((found for one in scopes if (found := _method(one))), _NONE)
     if now == "add_weight" and receiver.is_a("layers.Layer"):
         changes = {**changes, **_ADD_WEIGHT, "more": True}
-    return _called(call, scopes, f"{receiver.kind}.{method}", changes, receiver)
+    return _called(call, scopes, f"{receiver.kind}.{method}", changes)
 
 
 def _method(scope: str) -> Mapping[str, object]:
@@ -91,7 +90,7 @@ def _method(scope: str) -> Mapping[str, object]:
 
 def _constructor(code: Code, call: cst.Call, receiver: Object | None) -> Called | None:
     """Returns what `super().__init__(...)` is of, in a class right below one of Keras."""
-    around = code.objects.around(call)
+    around = code.program.around(call, cst.ClassDef)
     assert isinstance(call.func, cst.Attribute)
     of_super = call.func.value
     if receiver is None or around is None or not isinstance(of_super, cst.Call):
@@ -104,15 +103,11 @@ def _constructor(code: Code, call: cst.Call, receiver: Object | None) -> Called 
         return None
     scopes = (f"{name}.__init__", name, *kinds_of(receiver.kind))
     changes = names.table()["parameters"].get(name, _NONE)
-    return _called(call, scopes, f"{name}.__init__", changes, receiver)
+    return _called(call, scopes, f"{name}.__init__", changes)
 
 
 def _called(
-    call: cst.Call,
-    scopes: tuple[str, ...],
-    title: str,
-    changes: Mapping[str, object],
-    receiver: Object | None = None,
+    call: cst.Call, scopes: tuple[str, ...], title: str, changes: Mapping[str, object]
 ) -> Called:
     def strings(key: str) -> tuple[str, ...]:
         found = changes.get(key, ())
@@ -128,7 +123,6 @@ def _called(
         strings("are"),
         at if isinstance(at, int) else None,
         bool(changes.get("more")),
-        receiver,
     )
 
 

@@ -6,10 +6,10 @@ from types import ModuleType
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Program, parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import legacy_keras
-from keras_mp.migration.keras3.code import Code, parts_of
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.rules import RULES
 
 __all__ = ["decisions"]
@@ -30,7 +30,7 @@ def decisions(program: Program) -> Iterator[tuple[str, cst.CSTNode, Decision]]:
     """
     code = Code(program)
     legacy = legacy_keras.asks(code) is not None
-    for rule in _rules():
+    for name, rule in _rules().items():
         for node, decision in rule.find(code):
             if legacy and rule is not legacy_keras and not _is_of_keras(code, node):
                 continue
@@ -38,11 +38,11 @@ def decisions(program: Program) -> Iterator[tuple[str, cst.CSTNode, Decision]]:
                 decision = replace(
                     decision, verdict="kept", edits=(), message=f"{_ASKED}; {decision.message}"
                 )
-            yield rule.ID, node, decision
+            yield name, node, decision
 
 
-def _rules() -> list[ModuleType]:
-    return [rule.load() for rule in RULES.values() if rule.package == "keras3"]
+def _rules() -> dict[str, ModuleType]:
+    return {name: rule.load() for name, rule in RULES.items() if rule.package == "keras3"}
 
 
 def _is_of_keras(code: Code, node: cst.CSTNode) -> bool:

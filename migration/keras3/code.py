@@ -2,13 +2,21 @@
 
 import functools
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Program, chain, string
+from keras_mp.migration.code.parsed import (
+    ExpressionVisitor,
+    Import,
+    Program,
+    chain,
+    dotted,
+    imported,
+    string,
+)
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.names import Known
 from keras_mp.migration.keras3.objects import Objects
@@ -43,14 +51,14 @@ class Code:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.objects = Objects(program)
-        self.calls: list[cst.Call] = []
+        self.calls = program.nodes.of(cst.Call)
         self.attributes: list[cst.Attribute] = []
         self.chains: list[cst.Name | cst.Attribute] = []
-        self.imports: list[cst.Import | cst.ImportFrom] = []
-        self.classes: list[cst.ClassDef] = []
-        self.strings: list[cst.SimpleString] = []
-        self.functions: set[str] = set()
-        program.module.visit(_Nodes(self))
+        self.imports: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
+        self.classes = program.nodes.of(cst.ClassDef)
+        self.strings = program.nodes.of(cst.SimpleString)
+        self.functions = {one.name.value for one in program.nodes.of(cst.FunctionDef)}
+        program.module.visit(_Chains(self))
 
     @functools.cached_property
     def uses_keras(self) -> bool:
@@ -78,10 +86,8 @@ class Code:
 
         Names of mixed precision are left to the rules of these.
         """
-        meaning = self.program.meaning(node)
-        if meaning is None or meaning.several or legacy_name(meaning.full) is not None:
-            return None
-        return names.keras_name(meaning.full)
+        full = self.program.full_name(node, is_sole=True)
+        return None if legacy_name(full) is not None else names.keras_name(full)
 
     def part(self, node: cst.CSTNode, length: int) -> cst.CSTNode:
         """Returns the part of a chain that spells the first components of what it means."""
@@ -94,18 +100,12 @@ class Code:
             node = node.value
         return node
 
-    def imported(self, statement: cst.Import | cst.ImportFrom) -> list[tuple[cst.ImportAlias, str]]:
+    def imported(self, statement: Import) -> list[tuple[cst.ImportAlias, str]]:
         """Returns what an import statement imports of Keras: each, and its dotted name."""
-        if isinstance(statement.names, cst.ImportStar):
-            return []
-        module = ""
-        if isinstance(statement, cst.ImportFrom):
-            if statement.relative or statement.module is None:
-                return []
-            module = f"{dotted(statement.module)}."
-        found = [(alias, f"{module}{dotted(alias.name)}") for alias in statement.names]
         return [
-            (a, full) for a, full in found if names.keras_name(full) and legacy_name(full) is None
+            (alias, full)
+            for alias, full in imported(statement)
+            if alias is not None and names.keras_name(full) and legacy_name(full) is None
         ]
 
     def is_guarded(self, node: cst.CSTNode, *words: str) -> bool:
@@ -168,15 +168,6 @@ def is_called_a_model(node: cst.CSTNode) -> bool:
     return isinstance(name, cst.Name) and _MODEL.search(name.value) is not None
 
 
-def dotted(node: cst.CSTNode) -> str:
-    """Returns the text of a dotted name.
-
-    >>> dotted(cst.parse_expression("a . b.c"))
-    'a.b.c'
-    """
-    return ".".join(part.value for part in chain(node) or ())
-
-
 def ending(node: cst.CSTNode) -> str | None:
     """Returns how a string ends, as far as it is written out; None where that is not known.
 
@@ -215,26 +206,9 @@ def _until_placeholder(text: str | None, last: str) -> str | None:
     return (found[0] or None) if found else text
 
 
-class _Nodes(cst.CSTVisitor):
+class _Chains(ExpressionVisitor):
     def __init__(self, code: Code) -> None:
         self.code = code
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        self.code.imports.append(node)
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self.code.imports.append(node)
-        return False
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.code.functions.add(node.name.value)
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.code.calls.append(node)
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.code.classes.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is not None and self.code.program.meaning(node) is not None:
@@ -248,22 +222,5 @@ class _Nodes(cst.CSTVisitor):
         return False
 
     def visit_Name(self, node: cst.Name) -> None:
-        parent = self.code.program.parent(node)
-        if isinstance(parent, (cst.Param, cst.NameItem)) and getattr(parent, "name", None) is node:
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.Arg) and parent.keyword is node:
-            return
-        self.code.chains.append(node)
-
-    def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        self.code.strings.append(node)
-
-
-def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yields a chain of attributes and what it begins with, from the whole to the first name."""
-    yield node
-    while isinstance(node, cst.Attribute):
-        node = node.value
-        yield node
+        if not self.code.program.is_label(node):
+            self.code.chains.append(node)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.argument_advice import (
     ARGUMENTS,
@@ -21,13 +22,11 @@ from keras_mp.migration.keras3.argument_advice import (
     Asked,
     Dropped,
     Renamed,
-    Taken,
     Valued,
 )
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP104"
 # Make a value that is no number, schedule or function.
 _TENSORS = ("Variable", "constant", "convert_to_tensor", "placeholder", "get_variable")
 _RATE = (
@@ -39,11 +38,8 @@ _RATE = (
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
-        for argument in one.call.args:
-            if argument.keyword is None:
-                continue
-            action = action_of(one, argument.keyword.value)
-            what = _asked(code, action, argument)
+        for name, argument in keywords(one.call).items():
+            what = _asked(code, action_of(one, name), argument)
             if what is not None:
                 yield argument, Decision("manual", f"{subject_of(one, argument)}{what}")
         rate = _rate(one)
@@ -55,8 +51,7 @@ def action_of(one: Called, name: str) -> Action | None:
     """Returns what becomes of an argument; None where it stays."""
     for scope in one.scopes:
         if name in ARGUMENTS.get(scope, {}):
-            found = ARGUMENTS[scope][name]
-            return None if isinstance(found, Taken) else found
+            return ARGUMENTS[scope][name]
     if name in one.gone and not one.takes_more:
         return Asked(f"the parameters are now {', '.join(one.are)}" if one.are else "drop it")
     return None
@@ -99,9 +94,9 @@ def _rate(one: Called) -> cst.Arg | None:
     """Returns the learning rate that an optimizer is given."""
     if "optimizers.Optimizer" not in one.scopes or not one.call.args:
         return None
-    named = [a for a in one.call.args if a.keyword and a.keyword.value == "learning_rate"]
     first = one.call.args[0]
-    return named[0] if named else (first if first.keyword is None and not first.star else None)
+    positional = first if first.keyword is None and not first.star else None
+    return keywords(one.call).get("learning_rate", positional)
 
 
 def _is_tensor(code: Code, node: cst.CSTNode) -> bool:
@@ -110,8 +105,7 @@ def _is_tensor(code: Code, node: cst.CSTNode) -> bool:
         return bool(assigned) and all(_is_tensor(code, one) for one in assigned)
     if not isinstance(node, cst.Call):
         return False
-    meaning = code.program.meaning(node.func)
-    full = meaning.full if meaning is not None and not meaning.several else ""
+    full = code.program.full_name(node.func, is_sole=True)
     if not full.startswith("tensorflow.") or ".keras." in full:
         return False
     return full.rpartition(".")[2] in _TENSORS or full.startswith("tensorflow.compat.v1.train.")

@@ -24,7 +24,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.objects import Object, kinds_of
 
-ID = "KMP108"
 # Told by other rules, or read in another way.
 _OTHERS = (
     *("lr", "get_shape", "reset_states", "variables"),
@@ -144,8 +143,7 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
     if name == "add_loss":
         return _of_add_loss(code, node)
     if name == "value":
-        call = code.program.parent(node)
-        is_called = isinstance(call, cst.Call) and call.func is node
+        is_called = code.program.call_of(node) is not None
         if is_called and receiver is not None and receiver.is_a("Variable"):
             return Decision("manual", f"value of a Keras 3 variable is not a method: {_VALUE}")
         return None
@@ -194,10 +192,8 @@ def _gone(receiver: Object, name: str) -> str | None:
 
 def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
     """Returns what is said of `model.add_loss(tensor)`, which Keras 3 takes in `call` only."""
-    call = code.program.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node:
-        return None
-    if not code.objects.is_a(node.value, "layers.Layer"):
+    call = code.program.call_of(node)
+    if call is None or not code.objects.is_a(node.value, "layers.Layer"):
         return None
     if not any(code.objects.is_symbolic(argument.value) for argument in call.args):
         return None
@@ -212,9 +208,9 @@ def _of_compiled(code: Code, node: cst.Attribute, receiver: Object | None) -> De
         return None
     if receiver is not None and not receiver.is_a("Model"):
         return None
-    parent = code.program.parent(node)
-    if isinstance(parent, cst.Call) and parent.func is node and name == "compiled_loss":
+    if code.program.call_of(node) is not None and name == "compiled_loss":
         return Decision("kept", "it works, with a warning: compute_loss(x, y, y_pred) is its name")
+    parent = code.program.parent(node)
     if isinstance(parent, cst.Attribute) and parent.attr.value in _STILL.get(name, ()):
         return Decision("kept", "it works, with a warning: metrics is the list of today")
     return Decision(

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import renamed_members, replaced_names
-from keras_mp.migration.keras3.code import Code, parts_of
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.names import Known
 
-ID = "KMP101"
 _ESTIMATOR = ("tensorflow.estimator", "tensorflow.compat.v1.estimator")
 _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with fit"
 
@@ -31,17 +31,14 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             yield place, decision
     for node in code.chains:
         for part in parts_of(node):
-            meaning = code.program.meaning(part)
-            if meaning is not None and not meaning.several and meaning.full in _ESTIMATOR:
+            if code.program.full_name(part, is_sole=True) in _ESTIMATOR:
                 yield part, Decision("manual", _NO_ESTIMATORS)
 
 
 def _is_rewritten(code: Code, node: cst.CSTNode) -> bool:
     """Returns whether another rule rewrites the call of a name, as `K.set_value(variable, 1)`."""
-    call = code.program.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node:
-        return False
-    found = renamed_members.of_call(code, call)
+    call = code.program.call_of(node)
+    found = None if call is None else renamed_members.of_call(code, call)
     return found is not None and found.verdict == "rewritten"
 
 

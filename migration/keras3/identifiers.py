@@ -22,7 +22,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP117"
 # (space, string of then) -> what is the same today.
 SAME = {
     ("losses", "kullback_leibler_divergence"): "kl_divergence",
@@ -49,12 +48,11 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
                 if value is not None and value in names.table()["identifiers"][space]:
                     yield text, _decided(code, space, text, value)
     for node in code.chains:
-        meaning = code.program.meaning(node)
-        found = code.known(node) if meaning is not None else None
-        if found is None or meaning is None or found.name != "losses.Reduction":
-            continue
-        if meaning.full.endswith(".Reduction.AUTO") and isinstance(node, cst.Attribute):
-            yield node, _of_reduction(code, node)
+        found = code.known(node)
+        if found is not None and found.name == "losses.Reduction":
+            is_auto = code.program.full_name(node).endswith(".Reduction.AUTO")
+            if is_auto and isinstance(node, cst.Attribute):
+                yield node, _of_reduction(code, node)
 
 
 def _given(one: Called) -> Iterator[tuple[str, cst.CSTNode]]:

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import number, string
+from keras_mp.migration.code.parsed import keywords, number, string
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.objects import Object
 
-ID = "KMP112"
 _FLAGS = ("training", "is_training")
 _SAID = "Keras 3 takes only tensors by position in a call of a layer"
 
@@ -59,8 +58,7 @@ def _of(code: Code, call: cst.Call, receiver: Object) -> tuple[cst.CSTNode, Deci
         edits.append(Edit(start, start, f"{name}="))
         written.append(name)
     said = f"{_SAID}: write {', '.join(written)}="
-    given = {a.keyword.value for a in call.args if a.keyword is not None}
-    if given & {*written}:
+    if keywords(call).keys() & {*written}:
         return call.args[at], Decision("manual", said)
     return call.args[at], Decision("rewritten", said, tuple(edits))
 

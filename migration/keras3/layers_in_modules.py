@@ -17,7 +17,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP111"
 _MODULES = ("tensorflow.Module", "tensorflow.compat.v2.Module")
 _SAID = (
     "tf.Module does not track variables of Keras 3 layers: derive from tf.keras.Model, or give "
@@ -28,8 +27,7 @@ _SAID = (
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for one in code.classes:
-        meanings = [code.program.meaning(base.value) for base in one.bases]
-        if not any(m is not None and m.full in _MODULES for m in meanings):
+        if not any(code.program.full_name(base.value) in _MODULES for base in one.bases):
             continue
         for node in code.objects.attributes_of(one):
             if code.objects.is_a(node, "layers.Layer"):

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import string
+from keras_mp.migration.code.parsed import imported, string
 from keras_mp.migration.code.sites import Decision, Verdict
-from keras_mp.migration.keras3.code import Code, dotted
+from keras_mp.migration.keras3.code import Code
 
-ID = "KMP118"
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _OFF = ("0", "false", "False", "")
 _SAID = "the program asks for Keras 2, so the rules of Keras 3 skip it; keras_mp needs Keras 3"
@@ -62,12 +61,6 @@ def _inside(code: Code, target: cst.AssignTarget) -> list[cst.CSTNode]:
 
 def _imports(code: Code) -> cst.CSTNode | None:
     for statement in code.imports:
-        module = ""
-        if isinstance(statement, cst.ImportFrom) and statement.module and not statement.relative:
-            module = dotted(statement.module)
-        names = [module]
-        if isinstance(statement, cst.Import):
-            names = [dotted(alias.name) for alias in statement.names]
-        if any(name.split(".")[0] == "tf_keras" for name in names):
+        if any(full.split(".")[0] == "tf_keras" for _, full in imported(statement)):
             return statement
     return None

@@ -5,7 +5,7 @@ nothing else, `self` in a class derived from one of Keras, attributes that `self
 annotated parameters, and what is read of such objects. Other parameters are unknown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -120,11 +120,9 @@ class Objects:
 
     def known(self, node: cst.CSTNode) -> Known | None:
         """Returns which name of Keras an expression is, as a whole; None where unknown."""
-        meaning = self._program.meaning(node)
-        if meaning is None or meaning.several:
-            return None
-        found = names.keras_name(meaning.full)
-        return found if found and found.length == meaning.full.count(".") + 1 else None
+        full = self._program.full_name(node, is_sole=True)
+        found = names.keras_name(full)
+        return found if found and found.length == full.count(".") + 1 else None
 
     def public(self, node: cst.CSTNode) -> str:
         """Returns the public name of what an expression is of Keras, or was; "" for others."""
@@ -170,11 +168,6 @@ class Objects:
             self._open.discard(node)
             self._classes[node] = replace(above, own=node) if above is not None else None
         return self._classes[node]
-
-    def around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """Returns the innermost class that a node is in."""
-        classes = (up for up in self._program.above(node) if isinstance(up, cst.ClassDef))
-        return next(classes, None)
 
     def defines(self, found: Object, name: str) -> bool:
         """Returns whether the program's own class, or one above it, has an attribute of a name."""
@@ -246,7 +239,7 @@ class Objects:
             return Object(found) if found else None
         if isinstance(call.func, cst.Name):
             if call.func.value == "super":
-                around = self.around(call)
+                around = self._program.around(call, cst.ClassDef)
                 found_class = self.class_of(around) if around is not None else None
                 return replace(found_class, own=None) if found_class else None
             own = self._class(call.func)
@@ -254,13 +247,8 @@ class Objects:
                 return self.class_of(own)
             function = self._found.functions.get(self._definition(call.func))
             return self._returned(function) if function is not None else None
-        if isinstance(call.func, cst.Attribute):
-            receiver = self.of(call.func.value)
-            method = call.func.attr.value
-            if receiver is not None and not self.defines(receiver, method):
-                for kind in kinds_of(receiver.kind):
-                    if (kind, method) in _METHODS:
-                        return Object(_METHODS[kind, method])
+        if isinstance(call.func, cst.Attribute) and (found_kind := self._in(_METHODS, call.func)):
+            return Object(found_kind)
         if self.is_symbolic(call):
             return Object("KerasTensor")
         return None
@@ -324,17 +312,25 @@ class Objects:
         return self.of(value.node)
 
     def _of_attribute(self, node: cst.Attribute) -> Object | None:
+        if kind := self._in(_READ, node):
+            return Object(kind)
+        values = self._assigned_to(node)
+        return _joined([self._assigned(value) for value in values]) if values else None
+
+    def _in(self, table: Mapping[tuple[str, str], str], node: cst.Attribute) -> str:
+        """Returns what a table has of an attribute; "" for one that the program's class defines."""
         receiver, name = self.of(node.value), node.attr.value
-        if receiver is not None and not self.defines(receiver, name):
-            for kind in kinds_of(receiver.kind):
-                if (kind, name) in _READ:
-                    return Object(_READ[kind, name])
-        if isinstance(node.value, cst.Name) and node.value.value == "self":
-            around = self.around(node)
-            values = self._found.attributes.get((around, name)) if around is not None else None
-            if values:
-                return _joined([self._assigned(value) for value in values])
-        return None
+        if receiver is None or self.defines(receiver, name):
+            return ""
+        found = (table[kind, name] for kind in kinds_of(receiver.kind) if (kind, name) in table)
+        return next(found, "")
+
+    def _assigned_to(self, node: cst.Attribute) -> Sequence[Value]:
+        """Returns what an attribute of `self` is assigned in its class."""
+        if not isinstance(node.value, cst.Name) or node.value.value != "self":
+            return ()
+        around = self._program.around(node, cst.ClassDef)
+        return self._found.attributes.get((around, node.attr.value), ()) if around else ()
 
     def _of_element(self, node: cst.Subscript) -> Object | None:
         index = node.slice[0].slice if len(node.slice) == 1 else None
@@ -349,15 +345,10 @@ class Objects:
         if isinstance(node, (cst.List, cst.Tuple)):
             return _joined([self.of(element.value) for element in node.elements])
         if isinstance(node, cst.Attribute):
-            receiver = self.of(node.value)
-            if receiver is not None and not self.defines(receiver, node.attr.value):
-                for kind in kinds_of(receiver.kind):
-                    if (kind, node.attr.value) in _ELEMENTS:
-                        return Object(_ELEMENTS[kind, node.attr.value])
-            if isinstance(node.value, cst.Name) and node.value.value == "self":
-                around = self.around(node)
-                values = self._found.attributes.get((around, node.attr.value)) if around else None
-                return self._element_of(values) if values else None
+            if kind := self._in(_ELEMENTS, node):
+                return Object(kind)
+            values = self._assigned_to(node)
+            return self._element_of(values) if values else None
         if isinstance(node, cst.Name):
             variable = self.variable(node)
             return self._element_of(variable.values) if variable is not None else None

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP110"
 _STEP = "update_step(self, gradient, variable, learning_rate)"
 _NOW = {
     "_apply_dense": _STEP,
@@ -63,13 +63,12 @@ def _gives_name(code: Code, call: cst.Call) -> bool:
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "__init__":
         return False
     receiver = code.objects.of(call.func.value)
-    around = code.objects.around(call)
+    around = code.program.around(call, cst.ClassDef)
     if receiver is None or around is None or not isinstance(call.func.value, cst.Call):
         return False
     if not receiver.is_a("optimizers.Optimizer") or receiver.name not in _BASE:
         return False
-    given = {argument.keyword.value for argument in call.args if argument.keyword}
-    if "learning_rate" in given or any(argument.star == "*" for argument in call.args):
+    if "learning_rate" in keywords(call) or any(argument.star == "*" for argument in call.args):
         return False
     first = call.args[0] if call.args else None
     if first is None or first.keyword is not None or first.star:

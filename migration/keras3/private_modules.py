@@ -27,8 +27,6 @@ from keras_mp.migration.keras3 import replaced_names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.names import Known
 
-ID = "KMP103"
-
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""

@@ -16,27 +16,26 @@ Safe: the same value by another name; or the value that was the default, of an o
 Other values of such options are KMP104's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.argument_advice import Action, Renamed, Valued
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.gone_arguments import action_of, fits, subject_of
 
-ID = "KMP105"
-
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
-        given = {argument.keyword.value for argument in one.call.args if argument.keyword}
+        given = keywords(one.call)
         found = []
-        for argument in one.call.args:
-            action = action_of(one, argument.keyword.value) if argument.keyword else None
+        for name, argument in given.items():
+            action = action_of(one, name)
             value = fits(code, action, argument) if action is not None else None
             if action is not None and value is not None:
                 found.append((argument, action, value))
@@ -53,7 +52,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
 
 
 def _decided(
-    code: Code, one: Called, argument: cst.Arg, action: Action, value: str, given: set[str]
+    code: Code, one: Called, argument: cst.Arg, action: Action, value: str, given: Container[str]
 ) -> Decision:
     assert argument.keyword is not None
     new = action.new if isinstance(action, (Renamed, Valued)) else ""

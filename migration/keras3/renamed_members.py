@@ -32,10 +32,10 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.parsed import dotted
 from keras_mp.migration.code.sites import Decision
-from keras_mp.migration.keras3.code import Code, dotted
+from keras_mp.migration.keras3.code import Code
 
-ID = "KMP107"
 # (kind, name) -> the name of today.
 _RENAMED = {
     ("metrics.Metric", "reset_states"): "reset_state",

@@ -10,10 +10,10 @@ import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import chain
+from keras_mp.migration.code.parsed import Import, chain, dotted, imported, parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
-from keras_mp.migration.keras3.code import Code, dotted, parts_of
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.names import Known, Status
 
 _MODULES = {"tf.keras": "tensorflow.keras", "keras": "keras"}
@@ -22,33 +22,17 @@ _ONLY_ATTRIBUTES = ("tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A name of Keras where it is used.
+    """A name of Keras where it is used, or imported.
 
     Attributes:
-        node: The part of the text that spells it.
-        known: What it is.
+        node: The part of the text that spells it; the alias in an import.
+        known: What it is; for an import, `new` is where it is to be imported from, "" being Keras
+            itself.
         edits: What makes another name of it; None where that is not possible here.
     """
 
     node: cst.CSTNode
     known: Known
-    edits: tuple[Edit, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A name of Keras where it is imported.
-
-    Attributes:
-        node: The alias in the statement.
-        known: What it is; `new` is where it is to be imported from, "" being Keras itself.
-        statement: The statement.
-        edits: What makes the statement import what is there; None where that is not possible.
-    """
-
-    node: cst.ImportAlias
-    known: Known
-    statement: cst.Import | cst.ImportFrom
     edits: tuple[Edit, ...] | None
 
 
@@ -82,8 +66,7 @@ def decisions_by_status(
         status: Which names.
         said: Returns the message about one.
     """
-    found: list[Use | Imported] = [*uses(code), *imported_and_gone(code)]
-    for one in found:
+    for one in (*uses(code), *imported_and_gone(code)):
         if one.known.status == status:
             message = said(one.known)
             if one.known.new is None or one.edits is None:
@@ -97,12 +80,10 @@ def decisions_by_status(
 
 def _is_good(code: Code, node: cst.CSTNode) -> bool:
     """Returns whether a part of a chain is there today: TensorFlow, Keras, a module of it."""
-    meaning = code.program.meaning(node)
-    if meaning is None:
-        return False
-    if meaning.full in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
+    full = code.program.full_name(node)
+    if full in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
         return True
-    found = names.keras_name(meaning.full)
+    found = names.keras_name(full)
     return found is not None and found.status == "there"
 
 
@@ -112,21 +93,19 @@ def _is_imported_itself(code: Code, part: cst.CSTNode, found: Known) -> bool:
     if module not in names.table()["only imported"]:
         return False
     first = [*parts_of(part)][-1]
-    meaning = code.program.meaning(first)
-    return meaning is not None and meaning.full.endswith(f".keras.{module}")
+    return code.program.full_name(first).endswith(f".keras.{module}")
 
 
 def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | None:
     assert found.new is not None
     end = code.program.span(part)[1]
     for outer in [*parts_of(part)][1:]:
-        meaning = code.program.meaning(outer)
-        if meaning is None or not _is_good(code, outer):
+        if not _is_good(code, outer):
             continue
-        start = code.program.span(outer)[1]
-        if meaning.full.startswith("tensorflow") and ".keras" not in f".{meaning.full}":
+        full, start = code.program.full_name(outer), code.program.span(outer)[1]
+        if full.startswith("tensorflow") and ".keras" not in f".{full}":
             return (Edit(start, end, f".keras.{found.new}"),)
-        module = names.keras_name(meaning.full)
+        module = names.keras_name(full)
         if module is None or not names.is_module(module.name):
             continue
         if not module.name:
@@ -136,7 +115,7 @@ def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | 
     return None
 
 
-def imported_and_gone(code: Code) -> Iterator[Imported]:
+def imported_and_gone(code: Code) -> Iterator[Use]:
     """Yields what is imported of Keras and not there today, or not by an import."""
     for statement in code.imports:
         found = {
@@ -145,14 +124,12 @@ def imported_and_gone(code: Code) -> Iterator[Imported]:
         edits = _statement(code, statement, found)
         for alias, known in found.items():
             if known.status != "there":
-                yield Imported(alias, known, statement, edits if known.new is not None else None)
+                yield Use(alias, known, edits if known.new is not None else None)
                 if known.new is not None and edits:
                     edits = ()  # they are made once
 
 
-def _target(
-    code: Code, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, full: str
-) -> Known:
+def _target(code: Code, statement: Import, alias: cst.ImportAlias, full: str) -> Known:
     """Returns what is imported, `new` being where it is: of modules, where all that is used is."""
     found = names.keras_name(full)
     assert found is not None
@@ -168,9 +145,7 @@ def _target(
     return found
 
 
-def _module_of_uses(
-    code: Code, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, full: str
-) -> str | None:
+def _module_of_uses(code: Code, statement: Import, alias: cst.ImportAlias, full: str) -> str | None:
     """Returns the one module of today that has all that is used of an imported one; or None."""
     if isinstance(statement, cst.Import) and alias.asname is None:
         return None
@@ -178,12 +153,10 @@ def _module_of_uses(
     modules = set()
     for node in code.chains_by_name.get(bound, ()):
         parts = chain(node) or []
-        meaning = code.program.meaning(node)
-        if meaning is None:
+        used = code.program.full_name(node)
+        if used != full and not used.startswith(f"{full}."):
             continue
-        if meaning.full != full and not meaning.full.startswith(f"{full}."):
-            continue
-        found = names.keras_name(meaning.full)
+        found = names.keras_name(used)
         if found is None or found.new is None or len(parts) < 2:
             return None
         if found.new.rpartition(".")[2] != parts[1].value:
@@ -198,7 +171,7 @@ def _bound(alias: cst.ImportAlias) -> str:
 
 
 def _statement(
-    code: Code, statement: cst.Import | cst.ImportFrom, found: Mapping[cst.ImportAlias, Known]
+    code: Code, statement: Import, found: Mapping[cst.ImportAlias, Known]
 ) -> tuple[Edit, ...] | None:
     """Returns the edits after which a statement imports what is there today."""
     if isinstance(statement, cst.Import):
@@ -284,13 +257,11 @@ def _several(
     return (code.replaced(statement, new),)
 
 
-def stars(code: Code) -> Iterator[tuple[cst.ImportFrom, Known]]:
+def stars(code: Code) -> Iterator[tuple[Import, Known]]:
     """Yields `from module import *` of modules of Keras that are not there today."""
     for statement in code.imports:
-        if not isinstance(statement, cst.ImportFrom) or statement.relative:
-            continue
-        if isinstance(statement.names, cst.ImportStar) and statement.module is not None:
-            full = dotted(statement.module)
-            found = names.keras_name(full)
+        for alias, everything in imported(statement):
+            full = everything.removesuffix(".*")
+            found = names.keras_name(full) if alias is None else None
             if found is not None and found.status != "there" and legacy_name(full) is None:
                 yield statement, found

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code, ending, is_called_a_model
 from keras_mp.migration.keras3.objects import kinds_of
 
-ID = "KMP109"
 _WHOLE = (".keras", ".h5", ".hdf5")
 _READ = (".keras", ".h5", ".hdf5", ".zip")
 _WEIGHTS = ".weights.h5"
@@ -67,9 +67,7 @@ def _of_function(code: Code, call: cst.Call, name: str) -> _Found | None:
         return None
     if name == "models.load_model":
         return None if _has_suffix(end) else (path, Decision("manual", _LOAD))
-    only = next(
-        (a for a in call.args if a.keyword and a.keyword.value == "save_weights_only"), None
-    )
+    only = keywords(call).get("save_weights_only")
     if only is not None and code.program.value(only) not in ("True", "False"):
         return None
     wanted = (_WEIGHTS,) if only is not None and code.program.value(only) == "True" else _WHOLE[:2]
@@ -85,47 +83,41 @@ def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | 
         "Model" not in kinds_of(receiver.kind) or code.objects.defines(receiver, name)
     ):
         return None
-    keywords = {argument.keyword.value for argument in call.args if argument.keyword}
     known = receiver is not None
     path = _given(call, 0, "filepath")
     if name == "save":
-        if not known and not ("save_format" in keywords and code.uses_keras):
+        if not known and not ("save_format" in keywords(call) and code.uses_keras):
             return None
         return _saved(code, call, path)
     if not known and not (code.uses_keras and is_called_a_model(function.value)):
         return None
     if path is None:
         return None
-    end = ending(path.value)
     if name == "load_weights":
-        return _loaded_weights(code, call, path, end)
-    return _saved_weights(code, call, path, end)
+        return _loaded_weights(code, call, path, ending(path.value))
+    return _saved(code, call, path, weights=True)
 
 
-def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
+def _saved(
+    code: Code, call: cst.Call, path: cst.Arg | None, *, weights: bool = False
+) -> _Found | None:
     end = ending(path.value) if path is not None else None
-    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
+    format_ = keywords(call).get("save_format")
+    advice = _SAVE_WEIGHTS if weights else _SAVE
     if format_ is not None:
+        formats = ("h5", "hdf5") if weights else ("h5", "hdf5", "keras")
         value = code.program.value(format_).strip("\"'")
-        if value in ("h5", "hdf5", "keras") and end is not None and end.endswith(_WHOLE):
-            said = "Keras 3 knows the format by the end of the path"
+        if value in formats and end is not None and end.endswith(_WEIGHTS if weights else _WHOLE):
+            said = advice if weights else "Keras 3 knows the format by the end of the path"
             return format_, Decision("rewritten", said, (code.without(call, format_),))
-        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE}")
-    if end is None or path is None or _has_suffix(end, _WHOLE):
+        return format_, Decision("manual", f"Keras 3 has no save_format: {advice}")
+    if end is None or path is None:
         return None
-    return path, Decision("manual", _SAVE)
-
-
-def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
-    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
-    if format_ is not None:
-        value = code.program.value(format_).strip("\"'")
-        if value in ("h5", "hdf5") and end is not None and end.endswith(_WEIGHTS):
-            return format_, Decision("rewritten", _SAVE_WEIGHTS, (code.without(call, format_),))
-        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE_WEIGHTS}")
-    if end is None or end.endswith(_WEIGHTS) or _may_end_longer(path.value, end):
-        return None
-    return path, Decision("manual", _SAVE_WEIGHTS)
+    if weights:
+        is_fine = end.endswith(_WEIGHTS) or _may_end_longer(path.value, end)
+    else:
+        is_fine = _has_suffix(end, _WHOLE)
+    return None if is_fine else (path, Decision("manual", advice))
 
 
 def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
@@ -135,11 +127,9 @@ def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) 
             "latest_checkpoint"
         )
         return (path, Decision("manual", _LOAD_WEIGHTS)) if is_latest else None
-    if not _has_suffix(end, (*_READ, ".ckpt", ".tf")):
+    if not _has_suffix(end):
         return path, Decision("manual", _LOAD_WEIGHTS)
-    if end.endswith((".ckpt", ".tf")):
-        return path, Decision("manual", _LOAD_WEIGHTS)
-    by_name = next((a for a in call.args if a.keyword and a.keyword.value == "by_name"), None)
+    by_name = keywords(call).get("by_name")
     if by_name is not None and code.program.value(by_name) == "True" and end.endswith(_WEIGHTS):
         return by_name, Decision("manual", _BY_NAME)
     return None
@@ -149,10 +139,7 @@ def _given(call: cst.Call, position: int, name: str) -> cst.Arg | None:
     for i, argument in enumerate(call.args):
         if argument.star:
             return None
-        if argument.keyword is None:
-            if i == position:
-                return argument
-        elif argument.keyword.value == name:
+        if (i == position and argument.keyword is None) or argument is keywords(call).get(name):
             return argument
     return None
 

@@ -26,7 +26,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP116"
 _OF_SHAPES = ("as_list", "rank", "ndims", "dims", "num_elements", "is_fully_defined", "with_rank")
 _OF_DTYPES = ("as_numpy_dtype", "base_dtype", "is_floating", "is_integer", "as_datatype_enum")
 _METHODS = ("build", "compute_output_shape")
@@ -69,8 +68,8 @@ def _of_shape(code: Code, node: cst.Attribute) -> Decision | None:
     name, shape = node.attr.value, node.value
     if name not in _OF_SHAPES or not _is_shape(code, shape):
         return None
-    call = code.program.parent(node)
-    if name == "as_list" and isinstance(call, cst.Call) and call.func is node and not call.args:
+    call = code.program.call_of(node)
+    if name == "as_list" and call is not None and not call.args:
         edit = Edit(*code.program.span(call), f"list({_text(code, shape)})")
         return Decision("rewritten", _SHAPE, (edit,))
     if name in ("rank", "ndims"):
@@ -90,8 +89,8 @@ def _of_dimension(code: Code, node: cst.Attribute) -> Decision | None:
 
 def _of_getter(code: Code, node: cst.Attribute) -> Decision | None:
     """Returns what becomes of `x.get_shape()` where nothing more is asked of it."""
-    call = code.program.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node or not _is_getter(code, call):
+    call = code.program.call_of(node)
+    if call is None or not _is_getter(code, call):
         return None
     parent = code.program.parent(call)
     if isinstance(parent, cst.Attribute) and parent.attr.value in _OF_SHAPES:

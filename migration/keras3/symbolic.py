@@ -117,13 +117,9 @@ class Symbolic:
         """Returns whether a function returns a KerasTensor where it is given one."""
         if self._objects.is_a(function, "layers.Layer"):
             return True
-        meaning = self._program.meaning(function)
-        if meaning is None or meaning.several:
-            return False
-        found = names.keras_name(meaning.full)
-        if found is not None:
-            return found.name.startswith(_KEEPING)
-        return computes(meaning.full)
+        full = self._program.full_name(function, is_sole=True)
+        found = names.keras_name(full)
+        return computes(full) if found is None else found.name.startswith(_KEEPING)
 
 
 def computes(full: str) -> bool:

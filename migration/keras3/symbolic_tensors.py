@@ -20,46 +20,33 @@ from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.symbolic import computes
+from keras_mp.migration.to_backend.operations import OPERATIONS
 
-ID = "KMP114"
 # Of tf.keras.backend: what takes KerasTensors. A test calls all of them.
 TAKING = (
     *("backend.eval", "backend.get_uid", "backend.get_value", "backend.int_shape"),
     *("backend.is_float_dtype", "backend.is_keras_tensor", "backend.is_sparse"),
     *("backend.to_dense", "backend.set_epsilon", "backend.clear_session"),
 )
-# Functions of TensorFlow that keras.ops has by another name.
+# Functions of TensorFlow, by their last name -> what Keras has instead.
 _OPS = {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "prod",
-    "reduce_any": "any",
-    "reduce_all": "all",
-    "reduce_logsumexp": "logsumexp",
-    "concat": "concatenate",
-    "gather": "take",
-    "pow": "power",
-    "reverse": "flip",
-    "clip_by_value": "clip",
-    "identity": "identity",
-    "resize": "image.resize",
-    "l2_normalize": "normalize",
-    "lrelu": "leaky_relu",
-}
+    name.rpartition(".")[2]: operation.counterpart
+    for operation in OPERATIONS
+    for name in operation.names.split()
+} | {"lrelu": "keras.ops.leaky_relu"}
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for call in code.calls:
-        meaning = code.program.meaning(call.func)
-        if meaning is None or meaning.several or not _computes(meaning.full):
+        full = code.program.full_name(call.func, is_sole=True)
+        if not _computes(full):
             continue
         if any(code.objects.is_symbolic(argument.value) for argument in call.args):
-            name = meaning.full.rpartition(".")[2]
-            op = f"ops.{_OPS.get(name, name)}"
-            what = f"write keras.{op}" if op in names.today("keras") else "write keras.ops"
+            name = full.rpartition(".")[2]
+            op = _OPS.get(name, f"keras.ops.{name}")
+            is_there = op.removeprefix("keras.") in names.today("keras")
+            what = f"write {op}" if is_there else "write keras.ops"
             source = code.program.source(call.func)
             yield (
                 call,

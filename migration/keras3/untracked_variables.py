@@ -16,7 +16,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP115"
 _VARIABLES = (
     "tensorflow.Variable",
     "tensorflow.compat.v1.Variable",
@@ -35,7 +34,5 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         if found is None or not found.is_a("layers.Layer"):
             continue
         for node in code.objects.attributes_of(one):
-            if isinstance(node, cst.Call):
-                meaning = code.program.meaning(node.func)
-                if meaning is not None and meaning.full in _VARIABLES:
-                    yield node, Decision("manual", _SAID)
+            if isinstance(node, cst.Call) and code.program.full_name(node.func) in _VARIABLES:
+                yield node, Decision("manual", _SAID)

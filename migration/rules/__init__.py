@@ -23,12 +23,17 @@ class Rule(NamedTuple):
     title: str
     package: str = "rules"
 
+    @property
+    def path(self) -> str:
+        """The full name of its module."""
+        return f"keras_mp.migration.{self.package}.{self.module}"
+
     def load(self) -> ModuleType:
         """Returns the module."""
-        return importlib.import_module(f"keras_mp.migration.{self.package}.{self.module}")
+        return importlib.import_module(self.path)
 
 
-# ID -> rule, in the order of lists of rules.
+# ID -> rule, in the order of lists of rules. Its module's docstring begins with the ID, too.
 RULES: Mapping[str, Rule] = {
     "KMP001": Rule(
         "experimental_optimizers", "experimental LossScaleOptimizer to its new constructor"
@@ -90,3 +95,9 @@ RULES: Mapping[str, Rule] = {
     "KMP214": Rule("backend_functions", "functions of tf.keras.backend", "to_backend"),
     "KMP215": Rule("horovod", "Horovod", "to_backend"),
 }
+_IDS = {rule.path: name for name, rule in RULES.items()}
+
+
+def id_of(rule: ModuleType) -> str:
+    """Returns the ID of a rule."""
+    return _IDS[rule.__name__]

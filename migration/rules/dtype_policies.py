@@ -23,7 +23,6 @@ from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import optimizer_classes
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP003"
 _STABLE = "keras_mp.compat.mixed_precision.Policy"
 _EXPERIMENTAL = "keras_mp.compat.mixed_precision.experimental.Policy"
 _OLD_NAMES = {

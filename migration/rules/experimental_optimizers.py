@@ -21,13 +21,12 @@ Left to it and reported: other arguments than an optimizer and a loss scale.
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import Comments, number, string
+from keras_mp.migration.code.parsed import Nodes, number, string
 from keras_mp.migration.code.project import LIKE_A_POLICY
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import targets
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP001"
 _NOW = {"initial_loss_scale": "initial_scale", "increment_period": "dynamic_growth_steps"}
 
 
@@ -96,17 +95,15 @@ def _placed(site: Site, scale: cst.Arg, pieces: list[_Piece]) -> list[Edit]:
 def _comments(site: Site, scale: cst.Arg, pieces: list[_Piece]) -> list[str]:
     """Returns the comments that would go with what is replaced."""
     kept = [value for _, value in pieces if not isinstance(value, str)]
-    found = Comments()
-    scale.visit(found)
-    inside = [(site.program.span(node)[0], node.value) for node in found.nodes]
+    comments = Nodes(scale).of(cst.Comment)
+    inside = [(site.program.span(node)[0], node.value) for node in comments]
     end = site.program.span(scale)[1]
     return [text for at, text in inside if at < end and not any(a <= at < b for a, b in kept)]
 
 
 def _next_line(site: Site, scale: cst.Arg) -> str:
     line, column = site.program.where(scale)
-    code = site.program.lines.of(line)
-    indent = code[: len(code) - len(code.lstrip())]
+    indent = site.program.lines.indent(line)
     alone = len(indent) == column - 1
     return site.program.lines.ending(line) + indent + ("" if alone else "    ")
 

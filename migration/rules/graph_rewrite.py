@@ -23,7 +23,6 @@ from keras_mp.migration.code.parsed import number, string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP010"
 _COMPAT = "keras_mp.compat.train.experimental"
 _NEW = "keras_mp.graph_rewrite"
 
@@ -69,8 +68,8 @@ def takes_v1(site: Site) -> bool:
     opt = None if given is None else given.get("opt")
     made = [] if opt is None else site.facts.values(opt.value)
     calls = [one.func for one in made if isinstance(one, cst.Call)]
-    found = [site.program.meaning(func) for func in calls if site.program.old(func) is None]
-    names = [one.full for one in found if one is not None]
+    found = [site.program.full_name(func) for func in calls if site.program.old(func) is None]
+    names = [*filter(None, found)]
     if any(map(_V1.fullmatch, names)):
         return True
     return not names and site.old.space.startswith("tf.compat.v1.")

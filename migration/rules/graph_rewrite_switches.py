@@ -17,7 +17,6 @@ import libcst as cst
 from keras_mp.migration.code.parsed import Program, string
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP011"
 VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
 OPTION = re.compile(r"auto_mixed_precision(_mkl|_cpu|_onednn_bfloat16)?")
 _OFF = re.compile(r"(0|false)?", re.IGNORECASE)

@@ -19,11 +19,10 @@ from libcst.metadata import ClassScope
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, legacy_name
-from keras_mp.migration.code.parsed import Comments, Program, root_of
+from keras_mp.migration.code.parsed import Import, Nodes, Program, dotted, imported, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import version_checks
 
-ID = "KMP013"
 _FOR_TOOLS = re.compile(r"#\s*(noqa|pylint|type:|pragma|isort|fmt|mypy|pyright|pytype|yapf|nosec)")
 
 
@@ -41,11 +40,11 @@ def decide(site: Site) -> Decision | None:
 
 def of_import(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     settled: Collection[cst.CSTNode],
     left_alone: Collection[cst.CSTNode] = (),
-) -> Iterator[tuple[str, Decision]]:
-    """Yields what becomes of an import statement, and by which rule.
+) -> Iterator[tuple[bool, Decision]]:
+    """Yields what becomes of an import statement, and whether KMP014 says so.
 
     Args:
         program: What it is in.
@@ -54,45 +53,45 @@ def of_import(
         left_alone: Chains that would have been, and stay with what they mean.
     """
     if isinstance(statement.names, cst.ImportStar):
-        if legacy_name(_module(statement) or "") is not None:
-            yield ID, Decision("manual", "name what is imported: * cannot be followed")
+        if any(legacy_name(full.removesuffix(".*")) for _, full in imported(statement)):
+            yield False, Decision("manual", "name what is imported: * cannot be followed")
         return
     aliases, found = list(statement.names), _old_aliases(statement)
     if not found:
         return
     if program.is_guarded(statement):
         first = next(iter(found.values()))
-        yield version_checks.ID, version_checks.decide(first, several=False)
+        yield True, version_checks.decide(first, several=False)
         return
     scope = program.scope(statement)
     in_class = isinstance(scope, ClassScope)
     for i in [*found]:
         meaning = program.bound(scope, _bound(aliases[i]).split(".")[0]) if scope else None
         if meaning is not None and (meaning.several or meaning.guarded):
-            yield version_checks.ID, version_checks.decide(found.pop(i), several=meaning.several)
+            yield True, version_checks.decide(found.pop(i), several=meaning.several)
     unknown = [name for name in found.values() if not name.known]
     if unknown:
         why = f"{unknown[0]} has no counterpart: check what keras_mp.compat.mixed_precision has"
-        yield ID, Decision("manual", why)
+        yield False, Decision("manual", why)
     known = {i: name for i, name in found.items() if name.known}
     for i in [*known]:
         if _serves(program, statement, aliases[i], left_alone):
             del known[i]
-            yield ID, Decision("kept", "code that is not rewritten uses it")
+            yield False, Decision("kept", "code that is not rewritten uses it")
     if not known:
         return
     new: list[tuple[str, str]] = []
     for i, name in [*known.items()]:
         if _is_plain(statement, aliases[i]):
-            if _spells_unknown(program.text, _dotted(aliases[i].name)):
+            if _spells_unknown(program.text, dotted(aliases[i].name)):
                 del known[i]
-                yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
+                yield False, Decision("manual", f"a name of {name} is used that has no counterpart")
             continue
         used = _references(program, statement, aliases[i])
         left = [node for node in used if root_of(node) not in settled]
         if any(_is_unknown(program, node) for node in left if not program.is_dead(node)):
             del known[i]
-            yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
+            yield False, Decision("manual", f"a name of {name} is used that has no counterpart")
         elif left or not used or in_class or _is_exported(program, _bound(aliases[i])):
             new.append(_compat_import(statement, aliases[i], name))
     if not known:
@@ -101,14 +100,14 @@ def of_import(
     edits = _edits(program, statement, aliases, known, new, gone)
     if not unknown:
         why = "keras_mp.compat has it" if new else "no longer used"
-        yield ID, Decision("rewritten", why, edits)
+        yield False, Decision("rewritten", why, edits)
     else:
-        yield ID, Decision("manual", why, edits)
+        yield False, Decision("manual", why, edits)
 
 
 def _serves(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     alias: cst.ImportAlias,
     chains: Collection[cst.CSTNode],
 ) -> bool:
@@ -116,19 +115,9 @@ def _serves(
     if not chains:
         return False
     if _is_plain(statement, alias):
-        return any(program.source(one).startswith(f"{_dotted(alias.name)}.") for one in chains)
+        return any(program.source(one).startswith(f"{dotted(alias.name)}.") for one in chains)
     roots = {root_of(one) for one in chains}
     return any(root_of(one) in roots for one in _references(program, statement, alias))
-
-
-def _module(statement: cst.Import | cst.ImportFrom) -> str | None:
-    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
-        return None
-    return _dotted(statement.module)
-
-
-def _dotted(node: cst.CSTNode) -> str:
-    return cst.helpers.get_full_name_for_node(node) or ""
 
 
 def _whole(full: str) -> Old | None:
@@ -136,14 +125,14 @@ def _whole(full: str) -> Old | None:
     return found if found is not None and found.length == full.count(".") + 1 else None
 
 
-def _is_plain(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> bool:
+def _is_plain(statement: Import, alias: cst.ImportAlias) -> bool:
     """Returns whether it is `import a.b.c`, which binds a."""
     return isinstance(statement, cst.Import) and alias.asname is None
 
 
-def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.ImportAlias]) -> str:
+def _is_plain_all(statement: Import, aliases: list[cst.ImportAlias]) -> str:
     """Returns the statement that binds what imports of whole paths have bound; "" for none."""
-    roots = (_dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a))
+    roots = (dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a))
     names = ", ".join(dict.fromkeys(roots))
     return f"import {names}" if names else ""
 
@@ -151,12 +140,10 @@ def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.Impo
 def _bound(alias: cst.ImportAlias) -> str:
     if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
         return alias.asname.name.value
-    return _dotted(alias.name)
+    return dotted(alias.name)
 
 
-def _references(
-    program: Program, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias
-) -> list[cst.CSTNode]:
+def _references(program: Program, statement: Import, alias: cst.ImportAlias) -> list[cst.CSTNode]:
     bound = program.bindings(statement, _bound(alias).split(".")[0])
     return [access.node for assignment in bound for access in assignment.references]
 
@@ -183,9 +170,7 @@ def _is_exported(program: Program, name: str) -> bool:
     return "__all__" in program.text and re.search(rf"[\"']{name}[\"']", program.text) is not None
 
 
-def _compat_import(
-    statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, name: Old
-) -> tuple[str, str]:
+def _compat_import(statement: Import, alias: cst.ImportAlias, name: Old) -> tuple[str, str]:
     """Returns the module to import from, and what of it; or nothing, and the statement."""
     module, _, last = name.compat.rpartition(".")
     bound = _bound(alias)
@@ -197,7 +182,7 @@ def _compat_import(
 
 def _edits(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     aliases: list[cst.ImportAlias],
     known: Collection[int],
     new: list[tuple[str, str]],
@@ -233,7 +218,7 @@ def _without(
     rest = program.lines.of(line)[end - begin :]
     alone = not text[begin:start].strip() and (not rest.strip() or _FOR_TOOLS.search(rest))
     if alone and line < len(program.lines):
-        return Edit(begin, program.lines.starts[line], "")
+        return Edit(begin, program.lines.after(line), "")
     return Edit(start, end + len(rest) - len(rest.lstrip(" \t")), "")
 
 
@@ -248,23 +233,20 @@ def _joined(edits: list[Edit]) -> list[Edit]:
     return joined
 
 
-def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]) -> Edit:
+def _line_after(program: Program, statement: Import, lines: list[str]) -> Edit:
     holder = program.parent(statement)
     if not isinstance(holder, cst.SimpleStatementLine) or len(holder.body) > 1:
         end = program.span(statement)[1]
         return Edit(end, end, "".join(f"; {one}" for one in lines))
     line, _ = program.where(statement)
     last = program.lines_of(statement)[-1]
-    indent = _indent(program.lines.of(line))
-    newline = program.lines.ending(line)
-    at = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    indent, newline = program.lines.indent(line), program.lines.ending(line)
+    at = program.lines.after(last)
     text = "".join(f"{indent}{one}{newline}" for one in lines)
     return Edit(at, at, text if last < len(program.lines) else newline + text)
 
 
-def _replaced(
-    program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]
-) -> tuple[Edit, ...]:
+def _replaced(program: Program, statement: Import, lines: list[str]) -> tuple[Edit, ...]:
     start, end = program.span(statement)
     line = program.parent(statement)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
@@ -275,23 +257,19 @@ def _replaced(
             return (Edit(start, program.span(line.body[at + 1])[0], ""),)
         return (Edit(program.span(line.body[at - 1])[1], end, ""),)
     first = program.where(statement)[0]
-    indent, newline = _indent(program.lines.of(first)), program.lines.ending(first)
-    inside = Comments()
-    statement.visit(inside)
-    comments = [node.value for node in inside.nodes if not _FOR_TOOLS.search(node.value)]
-    lines = comments + lines
+    indent, newline = program.lines.indent(first), program.lines.ending(first)
+    comments = [node.value for node in Nodes(statement).of(cst.Comment)]
+    lines = [text for text in comments if not _FOR_TOOLS.search(text)] + lines
     if lines:
         return (Edit(start, end, (newline + indent).join(lines)),)
     block = program.parent(line)
     if isinstance(block, cst.IndentedBlock) and all(map(_imports_only_old, block.body)):
         return (Edit(start, end, "pass"),)
-    last = program.lines_of(statement)[-1]
-    begin = program.lines.starts[first - 1]
-    finish = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    finish = program.lines.after(program.lines_of(statement)[-1])
     behind = program.text[end:finish]
     if "#" in behind and not _FOR_TOOLS.search(behind):  # a comment behind it stays
-        return (Edit(start, end + _spaces(program.text[end:finish]), ""),)
-    return (Edit(begin, finish, ""),)
+        return (Edit(start, end + len(behind) - len(behind.lstrip()), ""),)
+    return (Edit(program.lines.starts[first - 1], finish, ""),)
 
 
 def _imports_only_old(line: cst.CSTNode) -> bool:
@@ -304,17 +282,8 @@ def _imports_only_old(line: cst.CSTNode) -> bool:
     )
 
 
-def _old_aliases(statement: cst.Import | cst.ImportFrom) -> dict[int, Old]:
+def _old_aliases(statement: Import) -> dict[int, Old]:
     """Returns the old names that a statement imports, by their position in it."""
     assert not isinstance(statement.names, cst.ImportStar)  # which neither caller hands on
-    module = "" if isinstance(statement, cst.Import) else f"{_module(statement)}."
-    named = ((i, _whole(module + _dotted(alias.name))) for i, alias in enumerate(statement.names))
+    named = ((i, _whole(full)) for i, (_, full) in enumerate(imported(statement)))
     return {i: name for i, name in named if name is not None}
-
-
-def _spaces(text: str) -> int:
-    return len(text) - len(text.lstrip())
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]

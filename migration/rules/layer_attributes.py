@@ -23,7 +23,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Program
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP017"
 _NOW = {
     "_compute_dtype": "compute_dtype",
     "_compute_dtype_object": "compute_dtype",

@@ -14,7 +14,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP006"
 _COMPAT = "keras_mp.compat.mixed_precision.experimental.get_layer_policy"
 
 

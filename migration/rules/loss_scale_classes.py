@@ -15,7 +15,6 @@ from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import graph_rewrite
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP007"
 _MODULE = "keras_mp.compat.mixed_precision.experimental"
 _HOME = "keras_mp.compat.legacy_classes.loss_scales:"
 

@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import number, string
+from keras_mp.migration.code.parsed import keywords, number, string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import experimental_optimizers, targets
 
-ID = "KMP002"
 _THEN = ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")
 _KERAS_3 = ("inner_optimizer", "initial_scale", "dynamic_growth_steps", "name")
 
@@ -33,7 +32,7 @@ def decide(site: Site) -> Decision | None:
     assert site.call is not None
     assert site.old is not None
     arguments = site.call.args
-    if _is_of_23(arguments):
+    if _is_of_23(site.call):
         return experimental_optimizers.of_call(site)
     if any(argument.star for argument in arguments):
         if site.old.root.startswith("keras"):
@@ -55,7 +54,7 @@ def decide(site: Site) -> Decision | None:
             start = site.program.span(argument)[0]
             edits.append(Edit(start, start, f"{name}="))
     given = dict(zip(order, (a for a in arguments if a.keyword is None), strict=False))
-    given |= {a.keyword.value: a for a in arguments if a.keyword is not None}
+    given |= keywords(site.call)
     edits += _floor(site, given)
     message = "the same arguments, by keyword where Keras 3 has another order"
     if why is not None:
@@ -63,11 +62,10 @@ def decide(site: Site) -> Decision | None:
     return Decision("rewritten", message, tuple(edits))
 
 
-def _is_of_23(arguments: Sequence[cst.Arg]) -> bool:
+def _is_of_23(call: cst.Call) -> bool:
     """Returns whether a loss scale is given, which the class of TF 2.4 did not take."""
-    return any(a.keyword is not None and a.keyword.value == "loss_scale" for a in arguments) or (
-        len(arguments) == 2 and string(arguments[1].value) == "dynamic"
-    )
+    is_dynamic = len(call.args) == 2 and string(call.args[1].value) == "dynamic"
+    return is_dynamic or "loss_scale" in keywords(call)
 
 
 def _floor(site: Site, given: Mapping[str, cst.Arg]) -> list[Edit]:

@@ -11,7 +11,6 @@ from keras_mp.compat.names import NAMES
 from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP016"
 _NAMES = {name.rpartition(".")[2] for name in NAMES}
 _IN_MODULE = re.compile(rf"\bmixed_precision\.(experimental\.)?({'|'.join(sorted(_NAMES))})\b")
 _PATH = re.compile(r"[\w.]+")

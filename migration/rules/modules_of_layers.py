@@ -15,7 +15,6 @@ import libcst as cst
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP019"
 ATTRIBUTES = frozenset(
     {"variables", "trainable_variables", "non_trainable_variables", "submodules"}
 )

@@ -24,7 +24,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Program, chain, string
 from keras_mp.migration.code.sites import Decision, Site
 
-ID = "KMP009"
 # What is read of `opt.loss_scale` -> what the optimizer calls it.
 SCALE_ATTRIBUTES = {
     "initial_loss_scale": "initial_scale",

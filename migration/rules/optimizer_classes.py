@@ -14,7 +14,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import targets
 
-ID = "KMP008"
 _ASKING = ("isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance")
 
 

@@ -11,7 +11,6 @@ import re
 
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP020"
 _PAGE = "see From Horovod to Keras 3 in the docs"
 _REDUCED = (
     "Horovod 0.28 takes no optimizer of Keras 3, where tf.distribute, keras.distribution, or DDP "

@@ -26,7 +26,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Program, string
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP018"
 _OWN = "a class derived from an optimizer has to become one of Keras 3: see update_step there"
 _MESSAGES = {
     "_aggregate_gradients": "apply of Keras 3 sums the gradients of the replicas itself",
@@ -48,8 +47,7 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 def decide(program: Program, node: cst.Attribute) -> Decision | None:
     """Returns what becomes of one of `ATTRIBUTES`, or of learning_rate; None of any other."""
     name = node.attr.value
-    parent = program.parent(node)
-    call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+    call = program.call_of(node)
     if name in _RATES:
         return _of_rate(program, node, call)
     if name not in ATTRIBUTES:

@@ -8,7 +8,6 @@ Left to keras_mp.compat: where its loss_scale or should_cast_variables is read.
 
 from keras_mp.migration.code.sites import Decision, Site
 
-ID = "KMP005"
 _OF_OLD_POLICIES = ("loss_scale", "should_cast_variables")
 
 

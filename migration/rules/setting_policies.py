@@ -14,7 +14,6 @@ from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import dtype_policies
 
-ID = "KMP004"
 NEW = "keras_mp.compat.mixed_precision.set_global_policy"
 
 

@@ -13,7 +13,6 @@ import libcst as cst
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP012"
 _OTHER = {
     "get_scaled_loss": "get_unscaled_gradients",
     "get_unscaled_gradients": "get_scaled_loss",

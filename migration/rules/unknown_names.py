@@ -7,7 +7,6 @@ are assigned or deleted.
 from keras_mp.migration.code.names import CONTRIB, MODULES, STABLE, Old
 from keras_mp.migration.code.sites import Decision, Site
 
-ID = "KMP015"
 _OF_KERAS_3 = ("DTypePolicy", "dtype_policy", "set_dtype_policy")
 
 _CONTRIB = "write keras_mp.LossScaleOptimizer(optimizer) around an optimizer of Keras"

@@ -19,9 +19,6 @@ to is rewritten as everywhere.
 from keras_mp.migration.code.names import Old
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP014"
-
-
 DEAD = Decision("kept", "no TensorFlow from 2.16 on gets here")
 
 

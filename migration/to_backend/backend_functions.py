@@ -10,7 +10,6 @@ from keras_mp.migration.to_backend.backend_operations import BACKEND_OPERATIONS,
 from keras_mp.migration.to_backend.tensorflow_ops import differences_of, written
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP214"
 ANCHOR = "backend-functions"
 _TABLE = {name: one for one in BACKEND_OPERATIONS for name in one.names.split()}
 # Source: Keras 3.10 and 3.15, keras.backend.

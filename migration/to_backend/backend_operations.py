@@ -5,76 +5,60 @@ The rows are as those of `operations.py`, and tested with them. Source: Keras 2.
 
 from collections.abc import Mapping
 
-from keras_mp.migration.to_backend.operations import Operation
+from keras_mp.migration.to_backend.operations import Operation, table
 
 _REDUCTIONS = "sum mean max min prod all any std var"
 _OF_ONE = (
     "abs cos exp log round sigmoid sign sin softplus softsign sqrt square tanh transpose ndim shape"
 )
 _OF_TWO = "equal not_equal greater greater_equal less less_equal maximum minimum dot"
-_SEED = "seed= is a keras.random.SeedGenerator of the layer"
 
 BACKEND_OPERATIONS: tuple[Operation, ...] = (
     *(Operation(each, f"keras.ops.{each}", "x axis keepdims") for each in _REDUCTIONS.split()),
     *(Operation(each, f"keras.ops.{each}") for each in _OF_ONE.split()),
     *(Operation(each, f"keras.ops.{each}", "x=x1 y=x2") for each in _OF_TWO.split()),
-    Operation("arange", "keras.ops.arange", "start stop step dtype", defaults="dtype='int32'"),
-    Operation("argmax", "keras.ops.argmax", "x axis", defaults="axis=-1"),
-    Operation("argmin", "keras.ops.argmin", "x axis", defaults="axis=-1"),
-    Operation("binary_crossentropy", "keras.ops.binary_crossentropy", "target output from_logits"),
-    Operation(
-        "categorical_crossentropy",
-        "keras.ops.categorical_crossentropy",
-        "target output from_logits axis",
-    ),
-    Operation(
-        "sparse_categorical_crossentropy",
-        "keras.ops.sparse_categorical_crossentropy",
-        "target output from_logits axis -ignore_class",
-    ),
-    Operation("cast", "keras.ops.cast", "x dtype"),
-    Operation("clip", "keras.ops.clip", "x min_value=x_min max_value=x_max"),
-    Operation("concatenate", "keras.ops.concatenate", "tensors=xs axis", defaults="axis=-1"),
-    Operation("constant", "keras.ops.convert_to_tensor", "value=x dtype -shape"),
-    Operation("cumprod", "keras.ops.cumprod", "x axis", defaults="axis=0"),
-    Operation("cumsum", "keras.ops.cumsum", "x axis", defaults="axis=0"),
-    Operation(
-        "dropout", "keras.random.dropout", "x=inputs level=rate noise_shape seed", note=_SEED
-    ),
-    Operation("elu", "keras.ops.elu", "x alpha"),
-    Operation("eval get_value", "keras.ops.convert_to_numpy"),
-    Operation("expand_dims", "keras.ops.expand_dims", "x axis", defaults="axis=-1"),
-    Operation("eye", "keras.ops.eye", "size=N dtype*"),
-    Operation("flatten", "keras.ops.ravel"),
-    Operation("gather", "keras.ops.take", "reference=x indices", also="axis=0"),
-    Operation("in_top_k", "keras.ops.in_top_k", "predictions* targets* k"),
-    Operation("map_fn", "keras.ops.map", "fn=f elems=xs -dtype"),
-    Operation("one_hot", "keras.ops.one_hot", "indices=x num_classes"),
-    Operation("ones", "keras.ops.ones", "shape dtype"),
-    Operation("ones_like", "keras.ops.ones_like", "x dtype"),
-    Operation("permute_dimensions", "keras.ops.transpose", "x pattern=axes"),
-    Operation("pow", "keras.ops.power", "x=x1 a=x2"),
-    Operation("random_normal", "keras.random.normal", "shape mean stddev dtype seed", note=_SEED),
-    Operation(
-        "random_uniform", "keras.random.uniform", "shape minval maxval dtype seed", note=_SEED
-    ),
-    Operation(
-        "truncated_normal",
-        "keras.random.truncated_normal",
-        "shape mean stddev dtype seed",
-        note=_SEED,
-    ),
-    Operation("relu", "keras.activations.relu", "x alpha=negative_slope max_value threshold"),
-    Operation("repeat_elements", "keras.ops.repeat", "x rep=repeats axis"),
-    Operation("reshape", "keras.ops.reshape", "x shape=newshape"),
-    Operation("reverse", "keras.ops.flip", "x axes=axis"),
-    Operation("softmax", "keras.ops.softmax", "x axis"),
-    Operation("squeeze", "keras.ops.squeeze", "x axis"),
-    Operation("stack", "keras.ops.stack", "x axis"),
-    Operation("stop_gradient", "keras.ops.stop_gradient", "variables=variable"),
-    Operation("tile", "keras.ops.tile", "x n=repeats"),
-    Operation("zeros", "keras.ops.zeros", "shape dtype"),
-    Operation("zeros_like", "keras.ops.zeros_like", "x dtype"),
+    *table("""
+arange = arange(start stop step dtype) ; defaults: dtype='int32'
+argmax = argmax(x axis) ; defaults: axis=-1
+argmin = argmin(x axis) ; defaults: axis=-1
+binary_crossentropy = binary_crossentropy(target output from_logits)
+categorical_crossentropy = categorical_crossentropy(target output from_logits axis)
+sparse_categorical_crossentropy = sparse_categorical_crossentropy(target output from_logits axis -ignore_class)
+cast = cast(x dtype)
+clip = clip(x min_value=x_min max_value=x_max)
+concatenate = concatenate(tensors=xs axis) ; defaults: axis=-1
+constant = convert_to_tensor(value=x dtype -shape)
+cumprod = cumprod(x axis) ; defaults: axis=0
+cumsum = cumsum(x axis) ; defaults: axis=0
+dropout = keras.random.dropout(x=inputs level=rate noise_shape seed) ; note: {seed}
+elu = elu(x alpha)
+eval get_value = convert_to_numpy(x)
+expand_dims = expand_dims(x axis) ; defaults: axis=-1
+eye = eye(size=N dtype*)
+flatten = ravel(x)
+gather = take(reference=x indices) ; also: axis=0
+in_top_k = in_top_k(predictions* targets* k)
+map_fn = map(fn=f elems=xs -dtype)
+one_hot = one_hot(indices=x num_classes)
+ones = ones(shape dtype)
+ones_like = ones_like(x dtype)
+permute_dimensions = transpose(x pattern=axes)
+pow = power(x=x1 a=x2)
+random_normal = keras.random.normal(shape mean stddev dtype seed) ; note: {seed}
+random_uniform = keras.random.uniform(shape minval maxval dtype seed) ; note: {seed}
+truncated_normal = keras.random.truncated_normal(shape mean stddev dtype seed) ; note: {seed}
+relu = keras.activations.relu(x alpha=negative_slope max_value threshold)
+repeat_elements = repeat(x rep=repeats axis)
+reshape = reshape(x shape=newshape)
+reverse = flip(x axes=axis)
+softmax = softmax(x axis)
+squeeze = squeeze(x axis)
+stack = stack(x axis)
+stop_gradient = stop_gradient(variables=variable)
+tile = tile(x n=repeats)
+zeros = zeros(shape dtype)
+zeros_like = zeros_like(x dtype)
+"""),
 )
 
 HINTS: Mapping[str, str] = {

@@ -9,7 +9,6 @@ What is in old checkpoints: `keras-mp migrate`, or `keras_mp.compat.restore` in 
 
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP208"
 ANCHOR = "checkpoints"
 _WRITE = {"train.Checkpoint", "train.CheckpointManager", "train.Saver", "train.MonitoredSession"}
 _READ = {

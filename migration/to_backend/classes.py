@@ -44,34 +44,25 @@ class Classes:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        found = _Definitions()
-        program.module.visit(found)
-        self._by_name = {one.name.value: one for one in found.classes}
+        found = program.nodes.of(cst.ClassDef)
+        self._by_name = {one.name.value: one for one in found}
         self._bases = {
             one: [base for each in one.bases if (base := self.named(each.value)) is not None]
-            for one in found.classes
+            for one in found
         }
-        self._above = {one: self._ancestors(one) for one in found.classes}
+        self._above = {one: self._ancestors(one) for one in found}
         self._methods: dict[str, list[tuple[cst.ClassDef, cst.FunctionDef]]] = {}
         for one in self._by_name.values():
             for method in methods_of(one):
                 self._methods.setdefault(method.name.value, []).append((one, method))
-        self.kinds: dict[cst.ClassDef, str] = {}
-        for one in found.classes:
-            kind = self._kind(one)
-            if kind is not None:
-                self.kinds[one] = kind
+        kinds = {one: self._kind(one) for one in found}
+        self.kinds = {one: kind for one, kind in kinds.items() if kind is not None}
 
     def named(self, name: cst.CSTNode) -> cst.ClassDef | None:
         """Returns the class of this file that a name is."""
         if not isinstance(name, cst.Name) or self._program.meaning(name) is not None:
             return None
         return self._by_name.get(name.value)
-
-    def around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """Returns the innermost class that a node is in."""
-        classes = (up for up in self._program.above(node) if isinstance(up, cst.ClassDef))
-        return next(classes, None)
 
     def methods(self, of: cst.ClassDef, name: str) -> Iterator[cst.FunctionDef]:
         """Yields the methods of a name that `self` may have in a class: its, and those related."""
@@ -91,7 +82,8 @@ class Classes:
 
     def _kind(self, of: cst.ClassDef) -> str | None:
         bases = [base.value for one in self._above[of] for base in one.bases]
-        names = [self._full(base) for base in bases if self.named(base) is None]
+        others = [base for base in bases if self.named(base) is None]
+        names = [self._program.full_name(one) or self._program.source(one) for one in others]
         kinds = [kind for name in names if (kind := _kind_of(name)) is not None]
         if kinds:
             return kinds[0]
@@ -106,10 +98,6 @@ class Classes:
             if name.endswith(tuple(_LAST)):
                 return next(kind for last, kind in _LAST.items() if name.endswith(last))
         return "layer" if any(one.name.value == "call" for one in methods_of(of)) else None
-
-    def _full(self, base: cst.CSTNode) -> str:
-        meaning = self._program.meaning(base)
-        return self._program.source(base) if meaning is None else meaning.full
 
 
 def _is_train_step(method: cst.FunctionDef) -> bool:
@@ -135,11 +123,3 @@ def _kind_of(full: str) -> str | None:
     if last in _LAST:
         return _LAST[last]
     return _KINDS.get(first) if rest else None
-
-
-class _Definitions(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.classes: list[cst.ClassDef] = []
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.classes.append(node)

@@ -10,7 +10,6 @@ call a model nor train one, such as those of a pipeline of tf.data.
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP205"
 ANCHOR = "compiled-functions"
 _DO: dict[Target, str] = {
     "jax": "write jax.jit, for a function that takes and returns all state; inside of a model "

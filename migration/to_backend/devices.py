@@ -9,9 +9,9 @@ taking the memory of the GPU; and tf.device around what is no model.
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import Nodes
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP212"
 ANCHOR = "devices"
 _LEAVE_OUT = "remove it: it configures TensorFlow, which only loads data here"
 _MEMORY: dict[Target, str] = {
@@ -59,25 +59,15 @@ def decide(use: Use) -> str | None:
 
 def _places_model(block: cst.CSTNode | None) -> bool:
     """Returns whether a model is made or trained in a `with tf.device(...)`."""
-    found = _Calls()
-    if isinstance(block, cst.With):
-        block.body.visit(found)
-    return not found.names.isdisjoint(_OF_MODELS)
+    calls = Nodes(block.body).of(cst.Call) if isinstance(block, cst.With) else []
+    return any(_last_name(call.func) in _OF_MODELS for call in calls)
+
+
+def _last_name(node: cst.CSTNode) -> str:
+    node = node.attr if isinstance(node, cst.Attribute) else node
+    return node.value if isinstance(node, cst.Name) else ""
 
 
 def _hides_all(call: cst.Call) -> bool:
     first = call.args[0].value if call.args else None
     return isinstance(first, (cst.List, cst.Tuple)) and not first.elements
-
-
-class _Calls(cst.CSTVisitor):
-    """Collects the last names of what is called."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def visit_Call(self, node: cst.Call) -> None:
-        if isinstance(node.func, cst.Attribute):
-            self.names.add(node.func.attr.value)
-        elif isinstance(node.func, cst.Name):
-            self.names.add(node.func.value)

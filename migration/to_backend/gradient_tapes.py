@@ -12,7 +12,6 @@ it is `loss.backward()`. Where the loop scales its loss, so does the new one: by
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP202"
 ANCHOR = "gradient-tapes"
 _LOOPS: dict[Target, str] = {
     "jax": "write the loss as a function of the weights, with model.stateless_call, take its "

@@ -9,7 +9,6 @@ left alone.
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP215"
 ANCHOR = "horovod"
 _ON: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "
@@ -20,9 +19,9 @@ _NOT_NEEDED: dict[Target, str] = {
     "jax": "remove it: keras.distribution.DataParallel lays out the weights",
     "torch": "remove it: DistributedDataParallel sends the weights at its start",
 }
-_LEAVE_OUT: dict[Target, str] = {"jax": "remove it", "torch": "remove it"}
+_LEAVE_OUT = "remove it"
 # What a name begins with -> what to do instead.
-_DO: dict[str, dict[Target, str]] = {
+_DO: dict[str, str | dict[Target, str]] = {
     "init": {
         "jax": "call keras.distribution.initialize(), if there are several processes",
         "torch": "call torch.distributed.init_process_group()",
@@ -51,18 +50,11 @@ _DO: dict[str, dict[Target, str]] = {
         "jax": "remove it: logs are those of all devices",
         "torch": "reduce the logs by torch.distributed.all_reduce",
     },
-    "callbacks.LearningRate": {
-        "jax": "give the optimizer a schedule of keras.optimizers.schedules",
-        "torch": "give the optimizer a schedule of keras.optimizers.schedules",
-    },
-    "callbacks.BestModelCheckpoint": {
-        "jax": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
-        "torch": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
-    },
-    "load_model": {
-        "jax": "write keras.saving.load_model",
-        "torch": "write keras.saving.load_model",
-    },
+    "callbacks.LearningRate": "give the optimizer a schedule of keras.optimizers.schedules",
+    "callbacks.BestModelCheckpoint": (
+        "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)"
+    ),
+    "load_model": "write keras.saving.load_model",
     "elastic.": {
         "jax": "start all processes again, with keras.callbacks.BackupAndRestore",
         "torch": "start all processes again by torchrun, with keras.callbacks.BackupAndRestore",

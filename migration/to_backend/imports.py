@@ -9,7 +9,6 @@ every backend. `tf_keras` is Keras 2, and runs on TensorFlow alone.
 
 from keras_mp.migration.to_backend.uses import Target, message
 
-ID = "KMP201"
 ANCHOR = "imports"
 
 

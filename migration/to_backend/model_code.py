@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Nodes, Program, keywords
 from keras_mp.migration.to_backend.classes import Classes, methods_of
 from keras_mp.migration.to_backend.spelling import keras_name, tensorflow_name
 from keras_mp.migration.to_backend.tensors import Tensors, is_tape
@@ -42,15 +42,14 @@ class ModelCode:
 
     def __init__(self, program: Program, classes: Classes) -> None:
         self._program, self._classes = program, classes
-        found = _Found()
-        program.module.visit(found)
+        calls, functions = program.nodes.of(cst.Call), program.nodes.of(cst.FunctionDef)
         self._pipelines = {
-            one for call in found.calls if self._is_pipeline(call) for one in self._given(call.args)
+            one for call in calls if self._is_pipeline(call) for one in self._given(call.args)
         }
         self._bodies: set[_Body] = set()
         self._calls: set[cst.Call] = set()
-        self._add(self._roots(found))
-        for body in (program.module, *found.functions):
+        self._add(self._roots(calls, functions))
+        for body in (program.module, *functions):
             if body not in self._bodies:
                 self._of_tensors(body)
 
@@ -69,18 +68,21 @@ class ModelCode:
                 return False
         return False
 
-    def _roots(self, found: "_Found") -> Iterator[_Body]:
+    def _roots(
+        self, calls: Iterable[cst.Call], functions: Iterable[cst.FunctionDef]
+    ) -> Iterator[_Body]:
         for method in (each for one in self._classes.kinds for each in methods_of(one)):
             if method.name.value in _CALLED:
                 yield method
             elif method.name.value == "__init__":
                 yield from self._kept(method)
-        for function in found.functions:
+        for function in functions:
             compiled = self._is_compiled(function) and function not in self._pipelines
             if _is_loss(function) or (compiled and self._runs_model(function)):
                 yield function
-        yield from (node for node in found.withs if is_tape(self._program, node))
-        for call in found.calls:
+        blocks = self._program.nodes.of(cst.With)
+        yield from (node for node in blocks if is_tape(self._program, node))
+        for call in calls:
             if self._is_of_keras(call):
                 yield from self._given(call.args)
             elif self._name(call.func) == "function":
@@ -88,12 +90,11 @@ class ModelCode:
 
     def _kept(self, init: cst.FunctionDef) -> Iterator[_Body]:
         """Yields what a constructor of Keras' classes keeps for later: values, and functions."""
-        found = _Found()
-        init.visit(found)
-        for assign in found.assigns:
+        found = Nodes(init)
+        for assign in found.of(cst.Assign):
             if any(isinstance(target.target, cst.Attribute) for target in assign.targets):
                 yield assign
-        for call in found.calls:
+        for call in found.of(cst.Call):
             if self._program.source(call.func) == "super().__init__":
                 yield from self._given(call.args)
 
@@ -110,14 +111,13 @@ class ModelCode:
 
     def _runs_model(self, function: cst.CSTNode) -> bool:
         """Returns whether a function calls a model, or trains one, as its text shows."""
-        found = _Found()
-        function.visit(found)
-        return any(is_tape(self._program, node) for node in found.withs) or any(
-            self._is_of_model(call) for call in found.calls
+        found = Nodes(function)
+        return any(is_tape(self._program, node) for node in found.of(cst.With)) or any(
+            self._is_of_model(call) for call in found.of(cst.Call)
         )
 
     def _is_of_model(self, call: cst.Call) -> bool:
-        if any(one.keyword is not None and one.keyword.value == "training" for one in call.args):
+        if "training" in keywords(call):
             return True
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_TRAINING:
             return True
@@ -132,9 +132,7 @@ class ModelCode:
         """Returns whether Keras is given functions: by `compile`, or to make a layer."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("compile", "add_loss"):
             return True
-        meaning = self._program.meaning(call.func)
-        name = None if meaning is None else keras_name(meaning.full)
-        return name is not None and name.startswith("layers.")
+        return (keras_name(self._program.full_name(call.func)) or "").startswith("layers.")
 
     def _is_pipeline(self, call: cst.Call) -> bool:
         return (
@@ -151,9 +149,7 @@ class ModelCode:
             if body in self._bodies:
                 continue
             self._bodies.add(body)
-            inner = _Found()
-            body.visit(inner)
-            for call in inner.calls:
+            for call in Nodes(body).of(cst.Call):
                 if not self._is_pipeline(call):
                     waiting += [*self._functions(call.func), *self._given(call.args)]
 
@@ -184,36 +180,15 @@ class ModelCode:
                 if isinstance(found, cst.FunctionDef):
                     yield found
         elif isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-            around = self._classes.around(node)
+            around = self._program.around(node, cst.ClassDef)
             if node.value.value in ("self", "cls") and around is not None:
                 yield from self._classes.methods(around, node.attr.value)
 
     def _name(self, node: cst.CSTNode) -> str | None:
-        meaning = self._program.meaning(node)
-        return None if meaning is None else tensorflow_name(meaning.full)
+        return tensorflow_name(self._program.full_name(node))
 
 
 def _is_loss(function: cst.FunctionDef) -> bool:
     """Returns whether Keras may call a function as a loss: of y_true, y_pred, and no more."""
     names = [each.name.value for each in function.params.params if each.default is None]
     return names in (_OF_LOSSES, ["self", *_OF_LOSSES])
-
-
-class _Found(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.functions: list[cst.FunctionDef] = []
-        self.calls: list[cst.Call] = []
-        self.withs: list[cst.With] = []
-        self.assigns: list[cst.Assign] = []
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.functions.append(node)
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.calls.append(node)
-
-    def visit_With(self, node: cst.With) -> None:
-        self.withs.append(node)
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        self.assigns.append(node)

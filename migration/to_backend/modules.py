@@ -8,7 +8,6 @@ Its weights are made by `add_weight` in `build` then, and `__call__` becomes `ca
 
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP207"
 ANCHOR = "modules"
 _DO = "derive from keras.layers.Layer, with the weights in build and the rest in call"
 

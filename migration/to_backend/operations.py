@@ -81,408 +81,215 @@ def _keras(parameter: str) -> str | None:
     return None if parameter.startswith("-") else parameter.strip("*").split("=")[-1]
 
 
-def _reductions(rows: Mapping[str, str]) -> list[Operation]:
-    parameters = "input_tensor=x axis keepdims"
-    return [Operation(names, f"keras.ops.{new}", parameters) for new, names in rows.items()]
-
-
-def _of_one(rows: Mapping[str, str], parameter: str = "x") -> list[Operation]:
-    return [Operation(names, f"keras.ops.{new}", parameter) for new, names in rows.items()]
-
-
-def _of_two(rows: Mapping[str, str]) -> list[Operation]:
-    return [Operation(names, f"keras.ops.{new}", "x=x1 y=x2") for new, names in rows.items()]
-
-
 _SPACE = "padding is in lower case, and strides and dilations are those of the space alone"
 _SEED = "seed= is a keras.random.SeedGenerator of the layer"
 
-OPERATIONS: tuple[Operation, ...] = (
-    *_reductions(
-        {
-            "mean": "reduce_mean math.reduce_mean",
-            "sum": "reduce_sum math.reduce_sum",
-            "prod": "reduce_prod math.reduce_prod",
-            "max": "reduce_max math.reduce_max",
-            "min": "reduce_min math.reduce_min",
-            "all": "reduce_all math.reduce_all",
-            "any": "reduce_any math.reduce_any",
-            "logsumexp": "reduce_logsumexp math.reduce_logsumexp",
-            "std": "math.reduce_std",
-            "var": "math.reduce_variance",
-        }
-    ),
-    *_of_one(
-        {
-            "abs": "abs math.abs",
-            "negative": "negative math.negative",
-            "sign": "sign math.sign",
-            "square": "square math.square",
-            "sqrt": "sqrt math.sqrt",
-            "rsqrt": "math.rsqrt rsqrt",
-            "reciprocal": "math.reciprocal reciprocal",
-            "exp": "exp math.exp",
-            "expm1": "math.expm1 expm1",
-            "log": "math.log log",
-            "log1p": "math.log1p log1p",
-            "sin": "sin math.sin",
-            "cos": "cos math.cos",
-            "tan": "tan math.tan",
-            "arcsin": "asin math.asin",
-            "arccos": "acos math.acos",
-            "arctan": "atan math.atan",
-            "sinh": "sinh math.sinh",
-            "cosh": "cosh math.cosh",
-            "tanh": "tanh math.tanh nn.tanh",
-            "arcsinh": "asinh math.asinh",
-            "arccosh": "acosh math.acosh",
-            "arctanh": "atanh math.atanh",
-            "erf": "math.erf erf",
-            "erfinv": "math.erfinv",
-            "floor": "floor math.floor",
-            "ceil": "math.ceil ceil",
-            "round": "round math.round",
-            "isfinite": "math.is_finite is_finite",
-            "isinf": "math.is_inf is_inf",
-            "isnan": "math.is_nan is_nan",
-            "logical_not": "logical_not math.logical_not",
-            "sigmoid": "sigmoid math.sigmoid nn.sigmoid",
-            "log_sigmoid": "math.log_sigmoid log_sigmoid",
-        }
-    ),
-    *_of_one(
-        {
-            "relu": "nn.relu",
-            "relu6": "nn.relu6",
-            "elu": "nn.elu",
-            "selu": "nn.selu",
-            "softplus": "math.softplus nn.softplus",
-            "softsign": "math.softsign nn.softsign",
-        },
-        "features=x",
-    ),
-    *_of_one({"real": "math.real", "imag": "math.imag", "angle": "math.angle"}, "input=x"),
-    *_of_two(
-        {
-            "add": "add math.add",
-            "subtract": "subtract math.subtract",
-            "multiply": "multiply math.multiply",
-            "divide": "divide math.divide truediv math.truediv",
-            "divide_no_nan": "math.divide_no_nan",
-            "floor_divide": "math.floordiv",
-            "mod": "math.floormod math.mod",
-            "power": "pow math.pow",
-            "maximum": "maximum math.maximum",
-            "minimum": "minimum math.minimum",
-            "equal": "equal math.equal",
-            "not_equal": "not_equal math.not_equal",
-            "greater": "greater math.greater",
-            "greater_equal": "greater_equal math.greater_equal",
-            "less": "less math.less",
-            "less_equal": "less_equal math.less_equal",
-            "logical_and": "logical_and math.logical_and",
-            "logical_or": "logical_or math.logical_or",
-            "logical_xor": "math.logical_xor",
-        }
-    ),
-    Operation("bitwise.bitwise_and", "keras.ops.bitwise_and", "x y"),
-    Operation("bitwise.bitwise_or", "keras.ops.bitwise_or", "x y"),
-    Operation("bitwise.bitwise_xor", "keras.ops.bitwise_xor", "x y"),
-    Operation("bitwise.invert", "keras.ops.bitwise_invert"),
-    Operation("bitwise.left_shift", "keras.ops.bitwise_left_shift", "x y"),
-    Operation("bitwise.right_shift", "keras.ops.bitwise_right_shift", "x y"),
-    Operation("math.atan2", "keras.ops.arctan2", "y=x1 x=x2"),
-    Operation("math.conj", "keras.ops.conj"),
-    Operation("stop_gradient", "keras.ops.stop_gradient", "input=variable"),
-    Operation("math.count_nonzero", "keras.ops.count_nonzero", "input=x axis -keepdims -dtype"),
-    Operation("math.reduce_euclidean_norm", "keras.ops.norm", "input_tensor=x axis* keepdims*"),
-    Operation(
-        "norm linalg.norm",
-        "keras.ops.norm",
-        "tensor=x ord axis keepdims",
-        mind=("ord", "its ord=None is 'euclidean'"),
-    ),
-    Operation(
-        "argmax math.argmax", "keras.ops.argmax", "input=x axis -output_type", defaults="axis=0"
-    ),
-    Operation(
-        "argmin math.argmin", "keras.ops.argmin", "input=x axis -output_type", defaults="axis=0"
-    ),
-    Operation(
-        "cumsum math.cumsum",
-        "keras.ops.cumsum",
-        "x axis -exclusive -reverse",
-        defaults="axis=0",
-    ),
-    Operation("math.cumprod", "keras.ops.cumprod", "x axis -exclusive -reverse", defaults="axis=0"),
-    Operation(
-        "math.top_k nn.top_k",
-        "keras.ops.top_k",
-        "input=x k sorted -index_type",
-        defaults="k=1",
-    ),
-    Operation("math.in_top_k nn.in_top_k", "keras.ops.in_top_k", "targets predictions k"),
-    Operation("sort", "keras.ops.sort", "values=x axis -direction"),
-    Operation("argsort", "keras.ops.argsort", "values=x axis -direction -stable"),
-    Operation("searchsorted", "keras.ops.searchsorted", "sorted_sequence values side -out_type"),
-    Operation(
-        "math.segment_sum",
-        "keras.ops.segment_sum",
-        "data segment_ids",
-        also="num_segments",
-        note="a compiled step must know how many there are",
-    ),
-    Operation(
-        "math.unsorted_segment_sum", "keras.ops.segment_sum", "data segment_ids num_segments"
-    ),
-    Operation(
-        "math.unsorted_segment_max", "keras.ops.segment_max", "data segment_ids num_segments"
-    ),
-    Operation("clip_by_value", "keras.ops.clip", "t=x clip_value_min=x_min clip_value_max=x_max"),
-    Operation("where", "keras.ops.where", "condition x=x1 y=x2", needs="x y"),
-    # -- numbers and shapes ---------------------------------------------------------------------
-    Operation("cast", "keras.ops.cast", "x dtype"),
-    Operation("saturate_cast", "keras.ops.saturate_cast", "value=x dtype"),
-    Operation("convert_to_tensor", "keras.ops.convert_to_tensor", "value=x dtype -dtype_hint"),
-    Operation("constant", "keras.ops.convert_to_tensor", "value=x dtype -shape"),
-    Operation("is_tensor", "keras.ops.is_tensor"),
-    Operation(
-        "shape", "keras.ops.shape", "input=x -out_type", note="it gives a tuple, and no tensor"
-    ),
-    Operation("size", "keras.ops.size", "input=x -out_type"),
-    Operation("rank", "keras.ops.ndim", "input=x"),
-    Operation("reshape", "keras.ops.reshape", "tensor=x shape=newshape"),
-    Operation("transpose", "keras.ops.transpose", "a=x perm=axes -conjugate"),
-    Operation("expand_dims", "keras.ops.expand_dims", "input=x axis"),
-    Operation("squeeze", "keras.ops.squeeze", "input=x axis"),
-    Operation("tile", "keras.ops.tile", "input=x multiples=repeats"),
-    Operation("repeat", "keras.ops.repeat", "input=x repeats axis"),
-    Operation("broadcast_to", "keras.ops.broadcast_to", "input=x shape"),
-    Operation(
-        "pad",
-        "keras.ops.pad",
-        "tensor=x paddings=pad_width mode constant_values",
-        mind=("mode", "mode= is in lower case"),
-    ),
-    Operation("reverse", "keras.ops.flip", "tensor=x axis", note="its axis= is one number"),
-    Operation("roll", "keras.ops.roll", "input=x shift axis"),
-    Operation("stack", "keras.ops.stack", "values=x axis"),
-    Operation("unstack", "keras.ops.unstack", "value=x num axis"),
-    Operation("concat", "keras.ops.concatenate", "values=xs axis"),
-    Operation(
-        "split",
-        "keras.ops.split",
-        "value=x num_or_size_splits=indices_or_sections axis -num",
-        note="a list means split indices, not sizes",
-    ),
-    Operation(
-        "slice",
-        "keras.ops.slice",
-        "input_=inputs begin=start_indices size=shape",
-        note="-1 is not supported as a size",
-    ),
-    Operation(
-        "gather",
-        "keras.ops.take",
-        "params=x indices -validate_indices axis* -batch_dims",
-        defaults="axis=0",
-    ),
-    Operation(
-        "nn.embedding_lookup", "keras.ops.take", "params=x ids=indices -max_norm", also="axis=0"
-    ),
-    Operation(
-        "one_hot",
-        "keras.ops.one_hot",
-        "indices=x depth=num_classes -on_value -off_value axis* dtype*",
-    ),
-    Operation("zeros", "keras.ops.zeros", "shape dtype -layout"),
-    Operation("ones", "keras.ops.ones", "shape dtype -layout"),
-    Operation("fill", "keras.ops.full", "dims=shape value=fill_value -layout"),
-    Operation("zeros_like", "keras.ops.zeros_like", "input=x dtype -layout"),
-    Operation("ones_like", "keras.ops.ones_like", "input=x dtype -layout"),
-    Operation("range", "keras.ops.arange", "start limit=stop delta=step dtype"),
-    Operation("meshgrid", "keras.ops.meshgrid", "args=x indexing"),
-    Operation("linspace", "keras.ops.linspace", "start stop num axis*"),
-    Operation(
-        "eye linalg.eye",
-        "keras.ops.eye",
-        "num_rows=N num_columns=M -batch_shape dtype",
-    ),
-    Operation(
-        "scatter_nd",
-        "keras.ops.scatter",
-        "indices updates=values shape -bad_indices_policy",
-    ),
-    Operation(
-        "tensor_scatter_nd_update",
-        "keras.ops.scatter_update",
-        "tensor=inputs indices updates",
-    ),
-    # -- matrices -------------------------------------------------------------------------------
-    Operation(
-        "matmul linalg.matmul",
-        "keras.ops.matmul",
-        "a=x1 b=x2 -transpose_a -transpose_b -adjoint_a -adjoint_b -a_is_sparse -b_is_sparse"
-        " -output_type -grad_a -grad_b",
-        instead="keras.ops.swapaxes(x, -1, -2) transposes",
-    ),
-    Operation("tensordot linalg.tensordot", "keras.ops.tensordot", "a=x1 b=x2 axes"),
-    Operation("einsum linalg.einsum", "keras.ops.einsum", "equation=subscripts inputs=operands"),
-    Operation("linalg.cross", "keras.ops.cross", "a=x1 b=x2", also="axis=-1"),
-    Operation("linalg.inv", "keras.ops.inv", "input=x -adjoint"),
-    Operation("linalg.det", "keras.ops.det", "input=x"),
-    Operation("linalg.cholesky", "keras.ops.cholesky", "input=x"),
-    Operation("linalg.solve", "keras.ops.solve", "matrix=a rhs=b -adjoint"),
-    Operation(
-        "linalg.triangular_solve",
-        "keras.ops.solve_triangular",
-        "matrix=a rhs=b lower -adjoint",
-        defaults="lower=True",
-    ),
-    Operation("linalg.trace", "keras.ops.trace", also="axis1=-2 axis2=-1"),
-    Operation(
-        "linalg.diag_part",
-        "keras.ops.diagonal",
-        "input=x k=offset -padding_value -align",
-        also="axis1=-2 axis2=-1",
-    ),
-    # -- neural networks ------------------------------------------------------------------------
-    Operation("nn.leaky_relu", "keras.ops.leaky_relu", "features=x alpha=negative_slope"),
-    Operation("nn.gelu", "keras.ops.gelu", "features=x approximate", defaults="approximate=False"),
-    Operation("nn.silu nn.swish", "keras.ops.silu", "features=x -beta"),
-    Operation("nn.softmax", "keras.ops.softmax", "logits=x axis"),
-    Operation("nn.log_softmax math.log_softmax", "keras.ops.log_softmax", "logits=x axis"),
-    Operation("nn.moments", "keras.ops.moments", "x axes -shift keepdims*"),
-    Operation(
-        "nn.batch_normalization",
-        "keras.ops.batch_normalization",
-        "x mean variance offset* scale* variance_epsilon=epsilon*",
-        also="axis=-1",
-    ),
-    Operation(
-        "nn.l2_normalize math.l2_normalize linalg.l2_normalize",
-        "keras.ops.normalize",
-        "x axis epsilon* -dim",
-        needs="axis",
-        mind=("epsilon", "its epsilon= is of the norm, and not of its square"),
-    ),
-    Operation(
-        "nn.conv1d",
-        "keras.ops.conv",
-        "input=inputs filters=kernel stride=strides padding data_format dilations=dilation_rate",
-        note=_SPACE,
-    ),
-    Operation(
-        "nn.conv2d nn.conv3d",
-        "keras.ops.conv",
-        "input=inputs filters=kernel strides padding data_format dilations=dilation_rate",
-        note=_SPACE,
-    ),
-    Operation(
-        "nn.depthwise_conv2d",
-        "keras.ops.depthwise_conv",
-        "input=inputs filter=kernel strides padding data_format dilations=dilation_rate",
-        note=_SPACE,
-    ),
-    Operation(
-        "nn.max_pool nn.max_pool2d",
-        "keras.ops.max_pool",
-        "input=inputs ksize=pool_size strides padding data_format",
-        note=_SPACE,
-    ),
-    Operation(
-        "nn.avg_pool nn.avg_pool2d",
-        "keras.ops.average_pool",
-        "input=inputs ksize=pool_size strides padding data_format",
-        note=f"{_SPACE}; with padding 'same' PyTorch averages zeros at the edge",
-    ),
-    Operation(
-        "nn.sigmoid_cross_entropy_with_logits",
-        "keras.ops.binary_crossentropy",
-        "labels=target logits=output",
-        also="from_logits=True",
-    ),
-    Operation(
-        "nn.softmax_cross_entropy_with_logits",
-        "keras.ops.categorical_crossentropy",
-        "labels=target logits=output axis*",
-        also="from_logits=True",
-    ),
-    Operation(
-        "nn.sparse_softmax_cross_entropy_with_logits",
-        "keras.ops.sparse_categorical_crossentropy",
-        "labels=target logits=output",
-        also="from_logits=True",
-    ),
-    Operation("nn.dropout", "keras.random.dropout", "x=inputs rate noise_shape seed", note=_SEED),
-    # -- random numbers and images --------------------------------------------------------------
-    Operation("random.normal", "keras.random.normal", "shape mean stddev dtype seed", note=_SEED),
-    Operation(
-        "random.truncated_normal",
-        "keras.random.truncated_normal",
-        "shape mean stddev dtype seed",
-        note=_SEED,
-    ),
-    Operation(
-        "random.uniform",
-        "keras.random.uniform",
-        "shape minval maxval dtype seed",
-        note=f"{_SEED}; whole numbers are those of keras.random.randint",
-    ),
-    Operation("random.shuffle", "keras.random.shuffle", "value=x seed*", note=_SEED),
-    Operation(
-        "random.categorical",
-        "keras.random.categorical",
-        "logits num_samples dtype seed",
-        note=_SEED,
-    ),
-    Operation(
-        "image.resize",
-        "keras.ops.image.resize",
-        "images size method=interpolation -preserve_aspect_ratio antialias*",
-    ),
-    Operation("image.rgb_to_grayscale", "keras.ops.image.rgb_to_grayscale", "images"),
-    Operation("image.rgb_to_hsv", "keras.ops.image.rgb_to_hsv", "images"),
-    Operation("image.hsv_to_rgb", "keras.ops.image.hsv_to_rgb", "images"),
-    Operation(
-        "image.extract_patches",
-        "keras.ops.image.extract_patches",
-        "images sizes=size strides rates=dilation_rate padding",
-        note=_SPACE,
-    ),
-    Operation(
-        "image.pad_to_bounding_box",
-        "keras.ops.image.pad_images",
-        "image=images offset_height=top_padding offset_width=left_padding target_height*"
-        " target_width*",
-    ),
-    Operation(
-        "image.crop_to_bounding_box",
-        "keras.ops.image.crop_images",
-        "image=images offset_height=top_cropping offset_width=left_cropping target_height*"
-        " target_width*",
-    ),
-    # -- control flow ---------------------------------------------------------------------------
-    Operation("cond", "keras.ops.cond", "pred true_fn false_fn"),
-    Operation(
-        "while_loop",
-        "keras.ops.while_loop",
-        "cond body loop_vars -shape_invariants -parallel_iterations -back_prop -swap_memory"
-        " maximum_iterations*",
-    ),
-    Operation("switch_case", "keras.ops.switch", "branch_index=index branch_fns=branches -default"),
-    Operation(
-        "map_fn",
-        "keras.ops.map",
-        "fn=f elems=xs -dtype -parallel_iterations -back_prop -swap_memory -infer_shape"
-        " -fn_output_signature",
-    ),
-    Operation(
-        "vectorized_map",
-        "keras.ops.vectorized_map",
-        "fn=function elems=elements -fallback_to_while_loop -warn",
-    ),
-)
+
+def table(text: str) -> tuple[Operation, ...]:
+    """Returns the rows of a text, a line each.
+
+    A line is `names = counterpart(parameters)`, the counterpart being below keras.ops where it does
+    not begin with keras; then, after ` ; `, further attributes of the row, such as `also: axis=-1`.
+    {space} and {seed} stand for sentences that many rows have.
+
+    >>> table("linalg.cross = cross(a=x1 b=x2) ; also: axis=-1")[0].counterpart
+    'keras.ops.cross'
+    """
+    rows = []
+    for line in text.format(space=_SPACE, seed=_SEED).strip().splitlines():
+        call, *more = line.split(" ; ")
+        names, _, call = call.partition(" = ")
+        counterpart, _, parameters = call.removesuffix(")").partition("(")
+        if not counterpart.startswith("keras."):
+            counterpart = f"keras.ops.{counterpart}"
+        given = dict(one.split(": ", 1) for one in more)
+        parameter, _, what = given.pop("mind", "").partition(", ")
+        rows.append(Operation(names, counterpart, parameters, mind=(parameter, what), **given))
+    return tuple(rows)
+
+
+OPERATIONS = table("""
+reduce_mean math.reduce_mean = mean(input_tensor=x axis keepdims)
+reduce_sum math.reduce_sum = sum(input_tensor=x axis keepdims)
+reduce_prod math.reduce_prod = prod(input_tensor=x axis keepdims)
+reduce_max math.reduce_max = max(input_tensor=x axis keepdims)
+reduce_min math.reduce_min = min(input_tensor=x axis keepdims)
+reduce_all math.reduce_all = all(input_tensor=x axis keepdims)
+reduce_any math.reduce_any = any(input_tensor=x axis keepdims)
+reduce_logsumexp math.reduce_logsumexp = logsumexp(input_tensor=x axis keepdims)
+math.reduce_std = std(input_tensor=x axis keepdims)
+math.reduce_variance = var(input_tensor=x axis keepdims)
+abs math.abs = abs(x)
+negative math.negative = negative(x)
+sign math.sign = sign(x)
+square math.square = square(x)
+sqrt math.sqrt = sqrt(x)
+math.rsqrt rsqrt = rsqrt(x)
+math.reciprocal reciprocal = reciprocal(x)
+exp math.exp = exp(x)
+math.expm1 expm1 = expm1(x)
+math.log log = log(x)
+math.log1p log1p = log1p(x)
+sin math.sin = sin(x)
+cos math.cos = cos(x)
+tan math.tan = tan(x)
+asin math.asin = arcsin(x)
+acos math.acos = arccos(x)
+atan math.atan = arctan(x)
+sinh math.sinh = sinh(x)
+cosh math.cosh = cosh(x)
+tanh math.tanh nn.tanh = tanh(x)
+asinh math.asinh = arcsinh(x)
+acosh math.acosh = arccosh(x)
+atanh math.atanh = arctanh(x)
+math.erf erf = erf(x)
+math.erfinv = erfinv(x)
+floor math.floor = floor(x)
+math.ceil ceil = ceil(x)
+round math.round = round(x)
+math.is_finite is_finite = isfinite(x)
+math.is_inf is_inf = isinf(x)
+math.is_nan is_nan = isnan(x)
+logical_not math.logical_not = logical_not(x)
+sigmoid math.sigmoid nn.sigmoid = sigmoid(x)
+math.log_sigmoid log_sigmoid = log_sigmoid(x)
+nn.relu = relu(features=x)
+nn.relu6 = relu6(features=x)
+nn.elu = elu(features=x)
+nn.selu = selu(features=x)
+math.softplus nn.softplus = softplus(features=x)
+math.softsign nn.softsign = softsign(features=x)
+math.real = real(input=x)
+math.imag = imag(input=x)
+math.angle = angle(input=x)
+add math.add = add(x=x1 y=x2)
+subtract math.subtract = subtract(x=x1 y=x2)
+multiply math.multiply = multiply(x=x1 y=x2)
+divide math.divide truediv math.truediv = divide(x=x1 y=x2)
+math.divide_no_nan = divide_no_nan(x=x1 y=x2)
+math.floordiv = floor_divide(x=x1 y=x2)
+math.floormod math.mod = mod(x=x1 y=x2)
+pow math.pow = power(x=x1 y=x2)
+maximum math.maximum = maximum(x=x1 y=x2)
+minimum math.minimum = minimum(x=x1 y=x2)
+equal math.equal = equal(x=x1 y=x2)
+not_equal math.not_equal = not_equal(x=x1 y=x2)
+greater math.greater = greater(x=x1 y=x2)
+greater_equal math.greater_equal = greater_equal(x=x1 y=x2)
+less math.less = less(x=x1 y=x2)
+less_equal math.less_equal = less_equal(x=x1 y=x2)
+logical_and math.logical_and = logical_and(x=x1 y=x2)
+logical_or math.logical_or = logical_or(x=x1 y=x2)
+math.logical_xor = logical_xor(x=x1 y=x2)
+bitwise.bitwise_and = bitwise_and(x y)
+bitwise.bitwise_or = bitwise_or(x y)
+bitwise.bitwise_xor = bitwise_xor(x y)
+bitwise.invert = bitwise_invert(x)
+bitwise.left_shift = bitwise_left_shift(x y)
+bitwise.right_shift = bitwise_right_shift(x y)
+math.atan2 = arctan2(y=x1 x=x2)
+math.conj = conj(x)
+stop_gradient = stop_gradient(input=variable)
+math.count_nonzero = count_nonzero(input=x axis -keepdims -dtype)
+math.reduce_euclidean_norm = norm(input_tensor=x axis* keepdims*)
+norm linalg.norm = norm(tensor=x ord axis keepdims) ; mind: ord, its ord=None is 'euclidean'
+argmax math.argmax = argmax(input=x axis -output_type) ; defaults: axis=0
+argmin math.argmin = argmin(input=x axis -output_type) ; defaults: axis=0
+cumsum math.cumsum = cumsum(x axis -exclusive -reverse) ; defaults: axis=0
+math.cumprod = cumprod(x axis -exclusive -reverse) ; defaults: axis=0
+math.top_k nn.top_k = top_k(input=x k sorted -index_type) ; defaults: k=1
+math.in_top_k nn.in_top_k = in_top_k(targets predictions k)
+sort = sort(values=x axis -direction)
+argsort = argsort(values=x axis -direction -stable)
+searchsorted = searchsorted(sorted_sequence values side -out_type)
+math.segment_sum = segment_sum(data segment_ids) ; also: num_segments ; note: a compiled step must know how many there are
+math.unsorted_segment_sum = segment_sum(data segment_ids num_segments)
+math.unsorted_segment_max = segment_max(data segment_ids num_segments)
+clip_by_value = clip(t=x clip_value_min=x_min clip_value_max=x_max)
+where = where(condition x=x1 y=x2) ; needs: x y
+cast = cast(x dtype)
+saturate_cast = saturate_cast(value=x dtype)
+convert_to_tensor = convert_to_tensor(value=x dtype -dtype_hint)
+constant = convert_to_tensor(value=x dtype -shape)
+is_tensor = is_tensor(x)
+shape = shape(input=x -out_type) ; note: it gives a tuple, and no tensor
+size = size(input=x -out_type)
+rank = ndim(input=x)
+reshape = reshape(tensor=x shape=newshape)
+transpose = transpose(a=x perm=axes -conjugate)
+expand_dims = expand_dims(input=x axis)
+squeeze = squeeze(input=x axis)
+tile = tile(input=x multiples=repeats)
+repeat = repeat(input=x repeats axis)
+broadcast_to = broadcast_to(input=x shape)
+pad = pad(tensor=x paddings=pad_width mode constant_values) ; mind: mode, mode= is in lower case
+reverse = flip(tensor=x axis) ; note: its axis= is one number
+roll = roll(input=x shift axis)
+stack = stack(values=x axis)
+unstack = unstack(value=x num axis)
+concat = concatenate(values=xs axis)
+split = split(value=x num_or_size_splits=indices_or_sections axis -num) ; note: a list means split indices, not sizes
+slice = slice(input_=inputs begin=start_indices size=shape) ; note: -1 is not supported as a size
+gather = take(params=x indices -validate_indices axis* -batch_dims) ; defaults: axis=0
+nn.embedding_lookup = take(params=x ids=indices -max_norm) ; also: axis=0
+one_hot = one_hot(indices=x depth=num_classes -on_value -off_value axis* dtype*)
+zeros = zeros(shape dtype -layout)
+ones = ones(shape dtype -layout)
+fill = full(dims=shape value=fill_value -layout)
+zeros_like = zeros_like(input=x dtype -layout)
+ones_like = ones_like(input=x dtype -layout)
+range = arange(start limit=stop delta=step dtype)
+meshgrid = meshgrid(args=x indexing)
+linspace = linspace(start stop num axis*)
+eye linalg.eye = eye(num_rows=N num_columns=M -batch_shape dtype)
+scatter_nd = scatter(indices updates=values shape -bad_indices_policy)
+tensor_scatter_nd_update = scatter_update(tensor=inputs indices updates)
+matmul linalg.matmul = matmul(a=x1 b=x2 -transpose_a -transpose_b -adjoint_a -adjoint_b -a_is_sparse -b_is_sparse -output_type -grad_a -grad_b) ; instead: keras.ops.swapaxes(x, -1, -2) transposes
+tensordot linalg.tensordot = tensordot(a=x1 b=x2 axes)
+einsum linalg.einsum = einsum(equation=subscripts inputs=operands)
+linalg.cross = cross(a=x1 b=x2) ; also: axis=-1
+linalg.inv = inv(input=x -adjoint)
+linalg.det = det(input=x)
+linalg.cholesky = cholesky(input=x)
+linalg.solve = solve(matrix=a rhs=b -adjoint)
+linalg.triangular_solve = solve_triangular(matrix=a rhs=b lower -adjoint) ; defaults: lower=True
+linalg.trace = trace(x) ; also: axis1=-2 axis2=-1
+linalg.diag_part = diagonal(input=x k=offset -padding_value -align) ; also: axis1=-2 axis2=-1
+nn.leaky_relu = leaky_relu(features=x alpha=negative_slope)
+nn.gelu = gelu(features=x approximate) ; defaults: approximate=False
+nn.silu nn.swish = silu(features=x -beta)
+nn.softmax = softmax(logits=x axis)
+nn.log_softmax math.log_softmax = log_softmax(logits=x axis)
+nn.moments = moments(x axes -shift keepdims*)
+nn.batch_normalization = batch_normalization(x mean variance offset* scale* variance_epsilon=epsilon*) ; also: axis=-1
+nn.l2_normalize math.l2_normalize linalg.l2_normalize = normalize(x axis epsilon* -dim) ; needs: axis ; mind: epsilon, its epsilon= is of the norm, and not of its square
+nn.conv1d = conv(input=inputs filters=kernel stride=strides padding data_format dilations=dilation_rate) ; note: {space}
+nn.conv2d nn.conv3d = conv(input=inputs filters=kernel strides padding data_format dilations=dilation_rate) ; note: {space}
+nn.depthwise_conv2d = depthwise_conv(input=inputs filter=kernel strides padding data_format dilations=dilation_rate) ; note: {space}
+nn.max_pool nn.max_pool2d = max_pool(input=inputs ksize=pool_size strides padding data_format) ; note: {space}
+nn.avg_pool nn.avg_pool2d = average_pool(input=inputs ksize=pool_size strides padding data_format) ; note: {space}; with padding 'same' PyTorch averages zeros at the edge
+nn.sigmoid_cross_entropy_with_logits = binary_crossentropy(labels=target logits=output) ; also: from_logits=True
+nn.softmax_cross_entropy_with_logits = categorical_crossentropy(labels=target logits=output axis*) ; also: from_logits=True
+nn.sparse_softmax_cross_entropy_with_logits = sparse_categorical_crossentropy(labels=target logits=output) ; also: from_logits=True
+nn.dropout = keras.random.dropout(x=inputs rate noise_shape seed) ; note: {seed}
+random.normal = keras.random.normal(shape mean stddev dtype seed) ; note: {seed}
+random.truncated_normal = keras.random.truncated_normal(shape mean stddev dtype seed) ; note: {seed}
+random.uniform = keras.random.uniform(shape minval maxval dtype seed) ; note: {seed}; whole numbers are those of keras.random.randint
+random.shuffle = keras.random.shuffle(value=x seed*) ; note: {seed}
+random.categorical = keras.random.categorical(logits num_samples dtype seed) ; note: {seed}
+image.resize = image.resize(images size method=interpolation -preserve_aspect_ratio antialias*)
+image.rgb_to_grayscale = image.rgb_to_grayscale(images)
+image.rgb_to_hsv = image.rgb_to_hsv(images)
+image.hsv_to_rgb = image.hsv_to_rgb(images)
+image.extract_patches = image.extract_patches(images sizes=size strides rates=dilation_rate padding) ; note: {space}
+image.pad_to_bounding_box = image.pad_images(image=images offset_height=top_padding offset_width=left_padding target_height* target_width*)
+image.crop_to_bounding_box = image.crop_images(image=images offset_height=top_cropping offset_width=left_cropping target_height* target_width*)
+cond = cond(pred true_fn false_fn)
+while_loop = while_loop(cond body loop_vars -shape_invariants -parallel_iterations -back_prop -swap_memory maximum_iterations*)
+switch_case = switch(branch_index=index branch_fns=branches -default)
+map_fn = map(fn=f elems=xs -dtype -parallel_iterations -back_prop -swap_memory -infer_shape -fn_output_signature)
+vectorized_map = vectorized_map(fn=function elems=elements -fallback_to_while_loop -warn)
+""")
 
 # What an expression says shorter than a function, in TensorFlow's parameters.
 EXPRESSIONS: Mapping[str, str] = {

@@ -9,9 +9,9 @@ serving, `model.export(path)` writes a SavedModel on JAX, too, and `format="onnx
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP211"
 ANCHOR = "savedmodels"
 _SAVE: dict[Target, str] = {
     "jax": "write model.save('model.keras') to go on, and model.export(path) to serve",
@@ -40,6 +40,6 @@ def with_signatures(call: cst.Call, target: Target) -> str | None:
     """Returns what is said of a call that saves a model with signatures."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _METHODS:
         return None
-    if not any(one.keyword is not None and one.keyword.value == "signatures" for one in call.args):
+    if "signatures" not in keywords(call):
         return None
     return message(f"{call.func.attr.value} with signatures", _SAVE, ANCHOR, target)

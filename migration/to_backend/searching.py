@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
-from keras_mp.migration.code.parsed import Program, chain
-from keras_mp.migration.rules import version_checks
+from keras_mp.migration.code.parsed import ExpressionVisitor, Import, Program, chain, imported
+from keras_mp.migration.rules import id_of, version_checks
 from keras_mp.migration.to_backend import (
     backend_functions,
     checkpoints,
@@ -97,11 +96,11 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
     yield from _imports(program, names, target)
     steps = dict(_steps(program, classes, target))
     for method, message in steps.items():
-        yield Obstacle(method.name, train_steps.ID, message)
-    for call in names.calls:
+        yield Obstacle(method.name, id_of(train_steps), message)
+    for call in program.nodes.of(cst.Call):
         with_signatures = saved_models.with_signatures(call, target)
         if with_signatures is not None:
-            yield Obstacle(call, saved_models.ID, with_signatures)
+            yield Obstacle(call, id_of(saved_models), with_signatures)
     for node, full in names.uses:
         use = _use(program, code, node, full, target, names.scaling)
         for rule in _RULES:
@@ -109,7 +108,7 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
             if said is not None:
                 # The tape of a train step is told by the rule for these.
                 if rule is not gradient_tapes or steps.keys().isdisjoint(program.above(node)):
-                    yield Obstacle(node, rule.ID, said)
+                    yield Obstacle(node, id_of(rule), said)
                 break
 
 
@@ -121,9 +120,8 @@ def _use(
     target: Target,
     scaling: set[cst.CSTNode],
 ) -> Use:
-    parent = program.parent(node)
-    call = parent if isinstance(parent, cst.Call) and parent.func is node else None
-    parent = parent if call is None else program.parent(call)
+    call = program.call_of(node)
+    parent = program.parent(call or node)
     name = tensorflow_name(full) or ""
     compiled = parent if isinstance(parent, cst.Decorator) else call
     return Use(
@@ -160,7 +158,7 @@ def _imports(program: Program, names: "_Names", target: Target) -> Iterator[Obst
         of_keras = [one for one in names.imports if one[1].split(".")[0] in roots]
     of_keras.sort(key=lambda one: program.is_guarded(one[0]))
     for statement, full in of_keras[:1]:
-        yield Obstacle(statement, imports.ID, imports.decide(full, target))
+        yield Obstacle(statement, id_of(imports), imports.decide(full, target))
 
 
 def _is_keras(full: str) -> bool:
@@ -179,36 +177,20 @@ def _asks_for_backend(program: Program, node: cst.CSTNode) -> bool:
 def _guarded(one: Obstacle) -> Obstacle:
     what = one.message.partition(": ")[0]
     why = f"the program checks the TensorFlow version: not rewritten; this branch has {what}"
-    return Obstacle(one.node, version_checks.ID, why)
+    return Obstacle(one.node, id_of(version_checks), why)
 
 
-class _Names(cst.CSTVisitor):
-    """Collects imports, calls, and names of TensorFlow, Keras and Horovod, in their order."""
+class _Names(ExpressionVisitor):
+    """Collects imports, and names of TensorFlow, Keras and Horovod, in their order."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.imports: list[tuple[cst.CSTNode, str]] = []
-        self.calls: list[cst.Call] = []
-        self.scaling: set[cst.CSTNode] = set()  # functions that scale a loss
+        statements: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
+        self.imports = [(one, full) for one in statements for _, full in imported(one)]
+        attributes = program.nodes.of(cst.Attribute)
+        scaling = (one for one in attributes if one.attr.value in _SCALING and program.call_of(one))
+        self.scaling = {program.function(one) for one in scaling}  # functions that scale a loss
         self.uses: list[tuple[cst.CSTNode, str]] = []
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        names = (get_full_name_for_node(alias.name) for alias in node.names)
-        self.imports += [(node, name or "") for name in names]
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        module = None if node.module is None else get_full_name_for_node(node.module)
-        if module is not None and not node.relative:
-            aliases = () if isinstance(node.names, cst.ImportStar) else node.names
-            names = [f"{module}.{get_full_name_for_node(alias.name)}" for alias in aliases]
-            self.imports += [(node, name) for name in names or [f"{module}.*"]]
-        return False
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.calls.append(node)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SCALING:
-            self.scaling.add(self._program.function(node))
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is None:
@@ -217,22 +199,12 @@ class _Names(cst.CSTVisitor):
         return False
 
     def visit_Name(self, node: cst.Name) -> None:
-        parent = self._program.parent(node)
-        if isinstance(parent, (cst.AssignTarget, cst.Param, cst.NameItem, cst.AsName)):
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.Arg) and parent.keyword is node:
-            return
-        if isinstance(parent, cst.MatchKeywordElement) and parent.key is node:
-            return
-        self._note(node)
+        bound = (cst.AssignTarget, cst.Param, cst.AsName)
+        if not isinstance(self._program.parent(node), bound) and not self._program.is_label(node):
+            self._note(node)
 
     def _note(self, node: cst.CSTNode) -> None:
-        meaning = self._program.meaning(node)
-        if meaning is None:
-            return
-        full = meaning.full
+        full = self._program.full_name(node)
         if full.rpartition(".")[2].startswith(_OF_MOCKS):
             return
         if tensorflow_name(full) or keras_name(full) or horovod_name(full):

@@ -6,7 +6,6 @@ after:   keras.utils.set_random_seed(1)
 
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP213"
 ANCHOR = "seeds"
 _SEEDS = ("random.set_seed", "random.set_random_seed", "set_random_seed")
 

@@ -8,7 +8,6 @@ That is JAX, before the model is made. On PyTorch it is DistributedDataParallel.
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP209"
 ANCHOR = "strategies"
 _DO: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "

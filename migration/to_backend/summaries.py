@@ -9,7 +9,6 @@ SummaryWriter does, of torch.utils.tensorboard or of tensorboardX.
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP210"
 ANCHOR = "summaries"
 _DO: dict[Target, str] = {
     "jax": "write by a SummaryWriter of tensorboardX, or with fit by a callback",

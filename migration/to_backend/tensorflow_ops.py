@@ -14,7 +14,6 @@ import libcst as cst
 from keras_mp.migration.to_backend.operations import EXPRESSIONS, HINTS, OPERATIONS, Operation
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP204"
 ANCHOR = "operations"
 _TABLE = {name: one for one in OPERATIONS for name in one.names.split()}
 # No operations, or such as other rules speak of.

@@ -107,8 +107,7 @@ class _Assigned(cst.CSTVisitor):
         return next((kind for one in node.children if (kind := self._kind(one))), None)
 
     def _of_call(self, call: cst.Call) -> Tensor | None:
-        meaning = self._program.meaning(call.func)
-        full = "" if meaning is None else meaning.full
+        full = self._program.full_name(call.func)
         name = keras_name(full)
         if name is not None and name.rpartition(".")[2] == "Input":
             return "symbolic"
@@ -131,8 +130,7 @@ class _Assigned(cst.CSTVisitor):
         return self._classes.named(call.func) is not None
 
     def _is_layer(self, call: cst.Call) -> bool:
-        meaning = self._program.meaning(call.func)
-        name = "" if meaning is None else keras_name(meaning.full) or ""
+        name = keras_name(self._program.full_name(call.func)) or ""
         local = self._classes.named(call.func)
         is_local = local is not None and self._classes.kinds.get(local) == "layer"
         return is_local or name.startswith("layers.")
@@ -148,5 +146,4 @@ def is_tape(program: Program, node: cst.With) -> bool:
 
 def is_gradient_tape(program: Program, node: cst.CSTNode) -> bool:
     """Returns whether a name is tf.GradientTape."""
-    meaning = program.meaning(node)
-    return meaning is not None and tensorflow_name(meaning.full) == "GradientTape"
+    return tensorflow_name(program.full_name(node)) == "GradientTape"

@@ -10,11 +10,10 @@ loss is special, `compute_loss` can be overridden instead, which runs on every b
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Nodes, Program
 from keras_mp.migration.to_backend.tensors import is_gradient_tape
 from keras_mp.migration.to_backend.uses import Target, message
 
-ID = "KMP203"
 ANCHOR = "train-steps"
 _STEPS = ("train_step", "test_step", "predict_step")
 _DO: dict[str, dict[Target, str]] = {
@@ -48,20 +47,11 @@ def decide(program: Program, method: cst.FunctionDef, target: Target) -> str | N
     if name not in _STEPS:
         return None
     names = [parameter.name.value for parameter in method.params.params]
-    found = _Tapes(program)
-    method.body.visit(found)
-    if not found.any and (target == "torch" or len(names) != 2):
+    calls = Nodes(method.body).of(cst.Call)
+    has_tape = any(is_gradient_tape(program, call.func) for call in calls)
+    if not has_tape and (target == "torch" or len(names) != 2):
         return None
     if "state" in names[1:2]:
         return None
-    what = f"{name} of a model" + (" with tf.GradientTape" if found.any else "")
+    what = f"{name} of a model" + (" with tf.GradientTape" if has_tape else "")
     return message(what, _DO[name], ANCHOR, target)
-
-
-class _Tapes(cst.CSTVisitor):
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self.any = False
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.any |= is_gradient_tape(self._program, node.func)

@@ -8,7 +8,6 @@ import libcst as cst
 
 from keras_mp.migration.to_backend.uses import Use, message
 
-ID = "KMP206"
 ANCHOR = "variables"
 _IN_MODEL = "write self.add_weight(...) in a layer or a model, and keras.Variable elsewhere"
 

@@ -133,6 +133,47 @@ def batch_normalization(
     return x * factor + (shift if offset is None else shift + together(x, offset)[1])
 
 
+def fused_batch_normalization(
+    x: Value,
+    scale: Value,
+    offset: Value,
+    mean: Value,
+    variance: Value,
+    epsilon: Value,
+    data_format: str = "NHWC",
+    is_training: bool = False,
+    factor: Value = 1.0,
+) -> list[Tensor]:
+    """Returns (numbers, mean, variance); in training those of the batch, by `factor`.
+
+    The variance that it returns is divided by one less than the count, that it uses by the count.
+    float16 is computed in float32. Source: TF 2.15, core/kernels/fused_batch_norm_op.cc.
+    """
+    x, dtype = tensor(x), dtype_of(x)
+    wide = ops.cast(x, "float32") if dtype != "float64" else x
+    axis = 1 if _is_first(data_format) else len(x.shape) - 1
+    width = [1] * len(x.shape)
+    width[axis] = -1
+    seen = [tensor(mean), tensor(variance)]
+    if is_training:
+        over = tuple(i for i in range(len(x.shape)) if i != axis)
+        # Twice through the numbers: keras.ops.moments on JAX takes the difference of two squares.
+        center = ops.mean(wide, over, keepdims=True)
+        spread = ops.mean(ops.square(wide - center), over, keepdims=True)
+        count = math.prod(ops.shape(x)[i] for i in over)
+        rest = ops.cast(ops.maximum(count - 1, 1), dtype_of(wide))
+        unbiased = spread * (ops.cast(count, dtype_of(wide)) / rest)
+        new = [ops.reshape(one, (-1,)) for one in (center, unbiased)]
+        if factor != 1:
+            new = [old * (1 - factor) + one * factor for old, one in zip(seen, new, strict=True)]
+        seen = new
+    else:
+        center, spread = (ops.reshape(one, width) for one in seen)
+    scale, offset = (ops.reshape(tensor(one), width) for one in (scale, offset))
+    found = (wide - center) * (ops.rsqrt(spread + epsilon) * scale) + offset
+    return [ops.cast(found, dtype), *seen]
+
+
 def local_response_normalization(
     x: Value, depth_radius: Value = 5, bias: Value = 1.0, alpha: Value = 1.0, beta: Value = 0.5
 ) -> Tensor:

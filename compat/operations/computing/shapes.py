@@ -16,6 +16,7 @@ from keras_mp.compat.operations.computing.values import (
     checked_size,
     dims,
     dtype_of,
+    has_symbol,
     has_tensor,
     ints,
     is_tensor,
@@ -236,9 +237,14 @@ def ones(shape: Value, dtype: str = "float32") -> Tensor:
     return full(shape, 1, dtype)
 
 
-def full(shape: Value, fill_value: Value, dtype: str | None = None) -> Tensor:
-    dtype = dtype or dtype_of(fill_value)
-    value = as_tensor(tensor(fill_value), dtype)
+def full(shape: Value, fill_value: Value, dtype: str | None = None) -> Value:
+    kind = dtype or dtype_of(fill_value)
+    sizes = None if has_tensor(shape) or has_symbol(shape) else dims(shape)
+    is_known = not is_tensor(fill_value) and kind in ("int32", "int64")
+    if dtype is None and is_known and sizes is not None and len(sizes) == 1:
+        checked_size(sizes[0])
+        return np.full(sizes, fill_value, kind)  # part of a shape, as it may be
+    value = as_tensor(tensor(fill_value), kind)
     return ops.broadcast_to(value, dims(shape))
 
 

@@ -3,15 +3,12 @@
 | module           | subject |
 | ---------------- | ------- |
 | numerics         | unscaling, finite checks, bits of floats |
-| elements         | elementwise functions of whole tensors |
 | optimizers       | reads Keras' optimizers beyond their public API |
 | fused_rules      | which optimizers and options have a fused kernel |
 | batches          | the last batch of a training, for running it again |
 | trainer_hook     | hooks into `compile` and the train functions of a model |
-| compile_configs  | keeps our optimizers in the config of `compile`, where Keras drops them |
 | late_values      | builds models of zeros if a file will fill them |
 | compiling        | compiles code that runs once without optimization |
-| custom_gradients | whether a custom gradient is being traced |
 | devices          | which devices exist, and whether float16 is fast on them |
 | processes        | gathers what several processes of one training found |
 | generators       | saves and restores random states of Python, NumPy and torch |

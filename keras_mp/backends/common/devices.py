@@ -125,10 +125,7 @@ def _slow_on_torch(initialize: bool) -> str | None:
     if not initialize or torch.version.cuda is None:
         return None
     for index in range(torch.cuda.device_count()):
-        name, capability = (
-            torch.cuda.get_device_name(index),
-            torch.cuda.get_device_capability(index),
-        )
-        if reason := _below_fast(name, capability):
+        capability = torch.cuda.get_device_capability(index)
+        if reason := _below_fast(torch.cuda.get_device_name(index), capability):
             return reason
     return None

@@ -78,6 +78,18 @@ def named_variables(layer: Any) -> dict[int, str]:
     }
 
 
+def variable_names(model: Any) -> dict[int, str]:
+    """Returns a name of each variable of a model by its `id`: its path.
+
+    Of a module of torch or flax it is the path of the layer and the module's own name:
+    "encoder/layers.3.attn.in_proj_weight".
+    """
+    names = {id(variable): str(variable.path) for variable in model.variables}
+    for path, layer in keras_hooks.layers_of(model):
+        names |= {key: f"{path}/{name}" for key, name in named_variables(layer).items()}
+    return names
+
+
 def parts(layer: Any) -> Iterator[Part]:
     """Yields the parts of a layer that have parameters or state of their own, in their order."""
     if _is_torch(layer):

@@ -26,7 +26,7 @@ kernel does not support (sparse ones, say) take it, too. `LossScaleOptimizer.fus
 when and why. All other optimizers and options are errors, the same on every backend.
 
 The kernels are in `backends/tensorflow/fused.py` and `backends/torch/fused.py`;
-`optimizer/fused.py` calls them.
+`optimizer/stepper.py` calls them.
 """
 
 from keras_mp.array_types import Optimizer

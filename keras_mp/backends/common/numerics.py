@@ -1,5 +1,9 @@
-"""Arithmetic for all backends: the finite check as stacked sums, float32 for 16-bit gradients."""
+"""Arithmetic for all backends: the finite check as stacked sums, float32 for 16-bit gradients.
 
+And elementwise functions that need the index of each number, on whole tensors.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +33,20 @@ class StepResult(NamedTuple):
     finite: Tensor
     each: Any
     kind: Any
+
+
+class Update(NamedTuple):
+    """The gradients of a step, and what divides them.
+
+    `optimizer`: takes the step. `gradients`: one for each of `variables`, or None. `scale`:
+    float32, shape (); None if nothing is divided. `skip_unscale`: which gradients are not divided.
+    """
+
+    optimizer: Optimizer
+    gradients: list[Gradient]
+    variables: list[Variable]
+    scale: Tensor | None
+    skip_unscale: Sequence[bool]
 
 
 def skip_count(finite: Tensor, counter: Tensor) -> Any:
@@ -159,19 +177,15 @@ def cast_for_optimizer(
     >>> standardize_dtype(cast_for_optimizer(sums, [ops.ones((1,))], [weight])[0].dtype)
     'float16'
     """
-    if accumulates(optimizer):
-        return [
-            each if each is None else ops.cast(each, variable.dtype)
-            for each, variable in zip(gradients, variables, strict=True)
-        ]
-    if getattr(optimizer, "global_clipnorm", None) is not None:
-        dtypes = {each.dtype for each in gradients if each is not None}
-        if len(dtypes) > 1:
-            return [
-                each if each is None else ops.cast(each, _wide(variable))
-                for each, variable in zip(gradients, variables, strict=True)
-            ]
-    return gradients
+    is_sum = accumulates(optimizer)
+    is_clipped = getattr(optimizer, "global_clipnorm", None) is not None
+    is_mixed = is_clipped and len({each.dtype for each in gradients if each is not None}) > 1
+    if not is_sum and not is_mixed:
+        return gradients
+    return [
+        each if each is None else ops.cast(each, variable.dtype if is_sum else _wide(variable))
+        for each, variable in zip(gradients, variables, strict=True)
+    ]
 
 
 def _wide(variable: Variable) -> str:
@@ -180,11 +194,7 @@ def _wide(variable: Variable) -> str:
 
 
 def tensors_to_check(
-    gradients: Gradients,
-    variables: Sequence[Variable],
-    skip_unscale: Sequence[bool],
-    unscaled: Callable[[Any], Any] | None,
-    at_first: bool = False,
+    update: Update, unscaled: Callable[[Any], Any], at_first: bool = False
 ) -> list[Any]:
     """Returns tensors that are finite if and only if the applied gradients are.
 
@@ -194,27 +204,25 @@ def tensors_to_check(
     cast only undoes that to float32.)
 
     Args:
-        gradients: Tensors, sparse ones, None.
-        variables: In the same order.
-        skip_unscale: Which ones are not divided.
-        unscaled: Returns a gradient divided by the loss scale; None if none is divided.
+        update: With dense and sparse gradients.
+        unscaled: Returns a gradient divided by the loss scale.
         at_first: Whether a sufficient condition is enough: the applied gradients are finite if
             these are, at a loss scale of 1 or more. Gradients with the dtype of their variables
             are not divided then.
     """
     seen = []
+    _, gradients, variables, scale, skip_unscale = update
     for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
         is_cast = loses_range(gradient, variable, divided=not at_first)
-        if unscaled is not None and not keep and is_cast:
+        if scale is not None and not keep and is_cast:
             gradient = unscaled(gradient)
         seen.append(cast_to_variable_dtype(gradient, variable))
     return seen
 
 
-def still_scaled(
-    gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
-) -> list[bool]:
+def still_scaled(update: Update) -> list[bool]:
     """Returns which of `tensors_to_check` are gradients that are yet to be divided."""
+    _, gradients, variables, _, skip_unscale = update
     return [
         not keep and not loses_range(gradient, variable, divided=True)
         for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)
@@ -338,3 +346,36 @@ def nonfinite_kind(magnitudes: Tensor) -> Any:
     [1, 2]
     """
     return ops.cast(ops.any(ops.isnan(magnitudes)), "int32") + 1
+
+
+def each_whole(
+    function: Callable[..., Any], *columns: Sequence[Tensor], starts: Sequence[int] = ()
+) -> list[Any]:
+    """Returns `function(places, *row)` for each row of tensors of one shape.
+
+    `places()` returns int32 indices of that shape, which start at the row's number in `starts`.
+
+    >>> zeros = ops.zeros((2,), "int32")
+    >>> [[int(n) for n in row] for row in each_whole(lambda places, x: x + places(), [zeros] * 2)]
+    [[0, 1], [0, 1]]
+    """
+    rows = zip(*columns, strict=True)
+    return [
+        function(_places_of(row[0].shape, start), *row)
+        for row, start in zip(rows, starts or [0] * len(columns[0]), strict=True)
+    ]
+
+
+def _places_of(shape: tuple[int, ...], start: int) -> Callable[[], Tensor]:
+    numbers = math.prod(shape)
+    return lambda: ops.reshape(ops.arange(numbers, dtype="int32") + signed(start), shape)
+
+
+def signed(number: int) -> int:
+    """Returns the lower 32 bits of `number` as an int32.
+
+    >>> signed(0xFFFFFFFF), signed(2**32 + 7)
+    (-1, 7)
+    """
+    number &= 0xFFFFFFFF
+    return number - (1 << 32) if number >> 31 else number

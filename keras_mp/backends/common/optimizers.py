@@ -30,6 +30,13 @@ def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     return list(noted) if noted is not None else _with_inner_optimizers(optimizer)
 
 
+def keeper_of_narrow_weights(optimizer: Optimizer) -> Any:
+    """Returns the optimizer that keeps 16-bit weights: this one, or one inside of it; or None."""
+    while optimizer is not None and not hasattr(optimizer, "_narrow_weights"):
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return optimizer
+
+
 def note_those_inside(optimizer: Optimizer) -> None:
     """Makes `flatten_optimizers` search a built optimizer once instead of at each step."""
     object.__setattr__(optimizer, _NOTED, tuple(_with_inner_optimizers(optimizer)))
@@ -138,8 +145,8 @@ def forwards_gradients(optimizer: Optimizer) -> bool:
 
 
 @contextlib.contextmanager
-def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) -> Iterator[None]:
-    """A scope in which `optimizer` calls `method` instead of its own method of that name.
+def with_method(owner: Any, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """A scope in which `method` is called instead of the owner's own method of that name.
 
     >>> import keras
     >>> sgd = keras.optimizers.SGD()
@@ -147,11 +154,11 @@ def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) ->
     ...     sgd.update_step("gradient", "variable", 0.5)
     gradient variable 0.5
     """
-    object.__setattr__(optimizer, name, method)
+    object.__setattr__(owner, name, method)
     try:
         yield
     finally:
-        object.__delattr__(optimizer, name)
+        object.__delattr__(owner, name)
 
 
 def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:

@@ -3,6 +3,9 @@
 Reaches Keras' trainer class through `keras.Model`, so it imports no private module. Its methods
 `_symbolic_build` and `_compute_loss` are private: after `compile`, Keras decides there that layers
 and optimizer are built, and has no public place for it.
+
+Also keeps our optimizers in the config of `compile`: `model.save("m.h5")` of Keras 3.15 removes
+them. A model that is saved or cloned later then has the default optimizer, RMSprop, at step 0.
 """
 
 import functools
@@ -114,3 +117,24 @@ def _wrap(cls: type, name: str, hook: Callable[..., Any]) -> Callable[[], None]:
             setattr(cls, name, original)
 
     return restore
+
+
+def keep_in_compile_config(cls: type, serialized: Callable[[Any], Any]) -> None:
+    """Makes `get_compile_config` of models always name their optimizer, if it is of `cls`.
+
+    Args:
+        cls: A class of optimizers.
+        serialized: Returns the config of one of them.
+    """
+    trainer = trainer_class()
+    original = trainer.get_compile_config
+
+    @functools.wraps(original)
+    def get_compile_config(model: Any) -> Any:
+        config = original(model)
+        optimizer = getattr(model, "optimizer", None)
+        if config and "optimizer" not in config and isinstance(optimizer, cls):
+            config = {**config, "optimizer": serialized(optimizer)}
+        return config
+
+    trainer.get_compile_config = get_compile_config

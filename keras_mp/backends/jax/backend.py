@@ -1,8 +1,7 @@
 """JAX: traced, assignments keep the old value on a skip; with concrete values an `if` decides."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,10 +10,10 @@ import keras
 import numpy as np
 from jax.experimental import sparse
 
-from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.common.elements import each_whole
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.common.numerics import (
     StepResult,
+    Update,
     cast_for_optimizer,
     finite_each,
     map_unscaled,
@@ -25,7 +24,7 @@ from keras_mp.backends.common.numerics import (
 )
 from keras_mp.backends.common.optimizers import averages, updated
 from keras_mp.backends.jax.checking import check, leaves
-from keras_mp.backends.protocol import Elementwise
+from keras_mp.backends.protocol import Backend
 
 _INSIDE_THE_STEP = (
     "The optimizer's state is not in its variables inside the compiled step of fit(), which "
@@ -39,96 +38,6 @@ _ON_LOAN = (
     "`model.jax_state_sync()` before reading it in a callback. In a train_step of your own use "
     "`optimizer.stateless_scale_loss(optimizer_variables, loss)`."
 )
-
-
-def read(variable: Variable) -> Any:
-    """Returns the value of `variable`, its array.
-
-    Raises:
-        RuntimeError: The compiled step of `fit` holds it.
-    """
-    try:
-        return variable.value
-    except TypeError as error:
-        # Keras empties the variables meanwhile, and would complain about a missing initializer.
-        inside = is_trace_constant(np.zeros(()))
-        raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
-
-
-def copier() -> Callable[[Variable], Any]:
-    """Returns a function that copies the value of a variable, whose array may be donated."""
-    return lambda variable: jnp.copy(read(variable))
-
-
-def buffers(layers: Sequence[Layer]) -> list[Any]:
-    """Returns nothing: only PyTorch has buffers."""
-    return []
-
-
-def bitcast(tensor: Tensor, dtype: str) -> Any:
-    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
-    return jax.lax.bitcast_convert_type(tensor, jnp.dtype(dtype))
-
-
-def shifted_right(bits: Tensor, count: int) -> Any:
-    """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
-    return jax.lax.shift_right_logical(bits, jnp.int32(count))
-
-
-def upper_half(bits: Tensor) -> Any:
-    """Returns the upper 16 bits of int32 numbers: int16."""
-    return keras.ops.cast(keras.ops.right_shift(bits, 16), "int16")
-
-
-def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
-    """Returns `numbers`, with nan where `wide` is nan."""
-    return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
-
-
-def elementwise(
-    function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
-) -> list[Any]:
-    """Returns `function(places, *row)` for each row of tensors: XLA makes loops of it."""
-    return each_whole(function, *columns, starts=starts)
-
-
-def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-    """Assigns a value to each variable, in its dtype."""
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(keras.ops.cast(value, variable.dtype))
-
-
-def version(variable: Variable) -> None:
-    """Returns None: a compiled step has new arrays at each call."""
-
-
-def thread() -> int:
-    """Returns 0: a step runs in one thread."""
-    return 0
-
-
-def shard_like(kept: Variable, variable: Variable) -> None:
-    """Does nothing: variables get their layout when they are created."""
-
-
-def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
-    """Does nothing: variables get their layout when they are created."""
-
-
-def update_tensors(optimizer: Optimizer) -> None:
-    """Does nothing: variables hold plain arrays here."""
-
-
-def is_compiling() -> bool:
-    """Returns False: only torch.compile traces through warnings."""
-    return False
-
-
-def is_trace_constant(value: Tensor) -> bool:
-    """Returns whether `value` would become a constant of the function being compiled."""
-    if isinstance(value, jax.core.Tracer):
-        return False
-    return isinstance(jnp.add(value, 0), jax.core.Tracer)
 
 
 class _Scope(keras.StatelessScope):
@@ -175,154 +84,155 @@ def _choice(finite: Tensor) -> Callable[[Tensor, Tensor], Any]:
     return lambda new, old: jax.lax.select(whole(new.shape), new, old)
 
 
-def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`, except None and those marked `skip_unscale`."""
-    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
+class Jax(Backend):
+    """The functions of `Backend` on JAX."""
 
-    @functools.cache
-    def whole(shape: tuple[int, ...], dtype: Any) -> list[Any]:
-        return [jnp.broadcast_to(each, shape) for each in factors(dtype)]
+    def read(self, variable: Variable) -> Any:
+        """Returns the value of `variable`, its array.
 
-    def divided(gradient: Gradient) -> Any:
-        if isinstance(gradient, sparse.BCOO):
-            return sparse.BCOO(
-                (divided(gradient.data), gradient.indices),
-                shape=gradient.shape,
-                # Under jit Keras cannot check by itself for duplicate rows.
-                indices_sorted=gradient.indices_sorted,
-                unique_indices=gradient.unique_indices,
-            )
-        gradient = upcast(gradient)
-        # A program would broadcast the scalars again for each gradient; concrete arrays need not.
-        is_traced = isinstance(gradient, jax.core.Tracer)
-        dtype = gradient.dtype
-        first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)
-        return gradient * first * second
+        Raises:
+            RuntimeError: The compiled step of `fit` holds it.
+        """
+        try:
+            return variable.value
+        except TypeError as error:
+            # Keras empties the variables meanwhile, and would complain about a missing initializer.
+            inside = self.is_trace_constant(np.zeros(()))
+            raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
-    return map_unscaled(gradients, skip_unscale, divided)
+    def copier(self) -> Callable[[Variable], Any]:
+        """Returns a function that copies the value of a variable, whose array may be donated."""
+        return lambda variable: jnp.copy(self.read(variable))
+
+    def bitcast(self, tensor: Tensor, dtype: str) -> Any:
+        """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+        return jax.lax.bitcast_convert_type(tensor, jnp.dtype(dtype))
+
+    def shifted_right(self, bits: Tensor, count: int) -> Any:
+        """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+        return jax.lax.shift_right_logical(bits, jnp.int32(count))
+
+    def is_trace_constant(self, value: Tensor) -> bool:
+        """Returns whether `value` would become a constant of the function being compiled."""
+        if isinstance(value, jax.core.Tracer):
+            return False
+        return isinstance(jnp.add(value, 0), jax.core.Tracer)
+
+    def unscale(
+        self, gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]
+    ) -> list[Any]:
+        """Returns `gradients` divided by `scale`, except None and those marked `skip_unscale`."""
+        factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
+
+        @functools.cache
+        def whole(shape: tuple[int, ...], dtype: Any) -> list[Any]:
+            return [jnp.broadcast_to(each, shape) for each in factors(dtype)]
+
+        def divided(gradient: Gradient) -> Any:
+            if isinstance(gradient, sparse.BCOO):
+                return sparse.BCOO(
+                    (divided(gradient.data), gradient.indices),
+                    shape=gradient.shape,
+                    # Under jit Keras cannot check by itself for duplicate rows.
+                    indices_sorted=gradient.indices_sorted,
+                    unique_indices=gradient.unique_indices,
+                )
+            gradient = upcast(gradient)
+            # A program would broadcast the scalars for each gradient; concrete arrays need not.
+            is_traced = isinstance(gradient, jax.core.Tracer)
+            dtype = gradient.dtype
+            first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)
+            return gradient * first * second
+
+        return map_unscaled(gradients, skip_unscale, divided)
+
+    def all_finite(self, gradients: Gradients) -> Any:
+        """Returns a bool of shape (): no inf and no nan in `gradients`."""
+        return jnp.all(finite_each(leaves(gradients)))
+
+    def in_known_form(
+        self, gradients: Gradients, variables: Sequence[Variable] | None = None
+    ) -> list[Any]:
+        """Returns `gradients` with duplicate rows of BCOO arrays summed, which may overflow."""
+        return [
+            g.sum_duplicates(nse=g.nse)
+            if isinstance(g, sparse.BCOO) and not g.unique_indices
+            else g
+            for g in gradients
+        ]
+
+    def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Any:
+        """Returns a BCOO gradient as an array, duplicate rows summed; others unchanged."""
+        return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
+
+    def touched_rows(self, gradient: Gradient, variable: Variable) -> Any:
+        """Returns a bool of shape (rows, 1, 1, ...): the rows with a nonzero element."""
+        return nonzero_rows(self.to_dense_gradient(gradient, variable))
+
+    def apply_if_finite(self, update: Update, tell_each: bool) -> StepResult:
+        """Applies the divided gradients if they are finite, else changes nothing.
+
+        When traced, a step always runs, and each of its assignments keeps the old value if the
+        gradients are not finite. XLA fuses that and the division into the update: a step reads
+        every gradient once more than the plain optimizer, and moves nothing else. (A `lax.cond`
+        copies the state, and a choice at the end repeats the update for each result.)
+        """
+        optimizer, gradients, variables, scale, skip_unscale = update
+        ready = gradients if scale is None else self.unscale(gradients, scale, skip_unscale)
+        targets = updated(optimizer, variables)
+
+        def unscaled(gradient: Gradient) -> Any:
+            return self.unscale([gradient], scale, [False])[0]
+
+        seen = check(update._replace(variables=targets), unscaled, tell_each)
+        finite = seen.finite
+        if not isinstance(finite, jax.core.Tracer):
+            if not finite:
+                return StepResult(False, seen.each, nonfinite_kind(seen.sums))
+            self.apply(optimizer, ready, variables)
+            return StepResult(True, None, None)
+        # XLA computes averages of weights together with the weights, but not across a choice. So
+        # the choice comes last, and rounding is the same as without us.
+        last = averages(optimizer)
+        chosen = _choice(finite)
+        scope = _Recording() if last else _Gate(chosen)
+        with scope:
+            self.apply(optimizer, ready, variables)
+        for variable in scope.assigned.values():
+            value = scope.get_current_value(variable)
+            variable.assign(chosen(value, variable.value) if last else value)
+        return StepResult(finite, seen.each, jnp.where(finite, 0, nonfinite_kind(seen.sums)))
+
+    def apply(
+        self, optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]
+    ) -> None:
+        """Applies `gradients`, finite or not."""
+        targets = updated(optimizer, variables)
+        optimizer.apply(cast_for_optimizer(optimizer, gradients, targets), variables)
+
+    def gradients(self, loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
+        """Returns the gradients of `loss()` with respect to `variables`.
+
+        Values that `loss` assigns to other variables (seeds, moving statistics) are kept.
+        """
+        assigned: list[Any] = []
+
+        def total(values: list[Tensor]) -> tuple[Any, list[Any]]:
+            # Without collect_losses Layer.add_loss adds nothing.
+            with _Recording(zip(variables, values, strict=True), collect_losses=True) as scope:
+                result = keras.ops.sum(loss())
+            assigned[:] = scope.assigned.values()
+            return result, [scope.get_current_value(variable) for variable in assigned]
+
+        results, updates = jax.grad(total, has_aux=True)([v.value for v in variables])
+        for variable, value in zip(assigned, updates, strict=True):
+            variable.assign(value)
+        return list(results)
+
+    def copy_shared_arrays(self, variables: Sequence[Variable]) -> None:
+        """Gives each of `variables` its own array; Keras' EMA leaves two with the same one."""
+        for variable in variables:
+            variable.assign(jnp.copy(variable.value))
 
 
-def all_finite(gradients: Gradients) -> Any:
-    """Returns a bool of shape (): no inf and no nan in `gradients`."""
-    return jnp.all(finite_each(leaves(gradients)))
-
-
-def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
-    """Returns `gradients` with duplicate rows of BCOO arrays summed, which may overflow."""
-    return [
-        g.sum_duplicates(nse=g.nse) if isinstance(g, sparse.BCOO) and not g.unique_indices else g
-        for g in gradients
-    ]
-
-
-def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a BCOO gradient as an array, duplicate rows summed; others unchanged."""
-    return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
-
-
-def touched_rows(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a bool of shape (rows, 1, 1, ...): the rows with a nonzero element."""
-    return nonzero_rows(to_dense_gradient(gradient, variable))
-
-
-def apply_if_finite(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    tell_each: bool,
-) -> StepResult:
-    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
-
-    When traced, a step always runs, and each of its assignments keeps the old value if the
-    gradients are not finite. XLA fuses that and the division into the update: a step reads every
-    gradient once more than the plain optimizer, and moves nothing else. (A `lax.cond` copies the
-    state, and a choice at the end repeats the update for each result.)
-    """
-    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-    targets = updated(optimizer, variables)
-
-    def unscaled(gradient: Gradient) -> Any:
-        return unscale([gradient], scale, [False])[0]
-
-    seen = check(gradients, targets, scale, skip_unscale, unscaled, tell_each)
-    finite = seen.finite
-    if not isinstance(finite, jax.core.Tracer):
-        if not finite:
-            return StepResult(False, seen.each, nonfinite_kind(seen.sums))
-        apply(optimizer, ready, variables)
-        return StepResult(True, None, None)
-    # XLA computes averages of weights together with the weights, but not across a choice. So the
-    # choice comes last, and rounding is the same as without us.
-    last = averages(optimizer)
-    chosen = _choice(finite)
-    scope = _Recording() if last else _Gate(chosen)
-    with scope:
-        apply(optimizer, ready, variables)
-    for variable in scope.assigned.values():
-        value = scope.get_current_value(variable)
-        variable.assign(chosen(value, variable.value) if last else value)
-    return StepResult(finite, seen.each, jnp.where(finite, 0, nonfinite_kind(seen.sums)))
-
-
-def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
-    """Applies `gradients`, finite or not."""
-    targets = updated(optimizer, variables)
-    optimizer.apply(cast_for_optimizer(optimizer, gradients, targets), variables)
-
-
-def values_to_change(values: Sequence[Tensor]) -> list[Any]:
-    """Returns `values`: arrays are immutable."""
-    return list(values)
-
-
-def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
-    """Returns the gradients of `loss()` with respect to `variables`.
-
-    Values that `loss` assigns to other variables (seeds, moving statistics) are kept.
-    """
-    assigned: list[Any] = []
-
-    def total(values: list[Tensor]) -> tuple[Any, list[Any]]:
-        # Without collect_losses Layer.add_loss adds nothing.
-        with _Recording(zip(variables, values, strict=True), collect_losses=True) as scope:
-            result = keras.ops.sum(loss())
-        assigned[:] = scope.assigned.values()
-        return result, [scope.get_current_value(variable) for variable in assigned]
-
-    results, updates = jax.grad(total, has_aux=True)([v.value for v in variables])
-    for variable, value in zip(assigned, updates, strict=True):
-        variable.assign(value)
-    return list(results)
-
-
-def tape_gradients(
-    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
-) -> None:
-    """Returns None: only TensorFlow has tapes."""
-
-
-def copy_shared_arrays(variables: Sequence[Variable]) -> None:
-    """Gives each of `variables` its own array; Keras' EMA leaves two with the same one."""
-    for variable in variables:
-        variable.assign(jnp.copy(variable.value))
-
-
-def is_at_hand(value: Tensor) -> bool:
-    """Returns False: a step is one program, which Python cannot read midway."""
-    return False
-
-
-def init_scope() -> contextlib.AbstractContextManager[None]:
-    """Returns a scope in which variables may be created."""
-    return contextlib.nullcontext()
-
-
-def replicas() -> int:
-    """Returns 1: JAX runs one program over all devices."""
-    return 1
-
-
-def check_strategy() -> None:
-    """Does nothing: only TensorFlow has `tf.distribute`."""
+BACKEND = Jax()

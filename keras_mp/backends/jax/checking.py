@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
-from keras_mp.array_types import Gradients, Tensor, Variable
+from keras_mp.array_types import Gradients, Tensor
 from keras_mp.backends.common.numerics import (
     HALVES,
+    Update,
     dtype_of_sums,
     overflow_weight,
     real_parts,
@@ -42,31 +43,19 @@ class Check(NamedTuple):
     sums: Tensor
 
 
-def check(
-    gradients: Gradients,
-    variables: Sequence[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    unscaled: Callable[[Any], Any],
-    tell_each: bool,
-) -> Check:
-    """Checks `gradients / scale`.
+def check(update: Update, unscaled: Callable[[Any], Any], tell_each: bool) -> Check:
+    """Checks the divided gradients.
 
     Args:
-        gradients: Arrays, BCOO ones, None.
-        variables: In the same order.
-        scale: float32, shape (); None if nothing is divided.
-        skip_unscale: Which ones are not divided.
+        update: With arrays, or BCOO ones.
         unscaled: Returns a gradient divided by the loss scale.
         tell_each: Whether `each` is needed. Then no gradients are checked together.
     """
-    to_check = functools.partial(
-        tensors_to_check, gradients, variables, skip_unscale, None if scale is None else unscaled
-    )
-    scaled = still_scaled(gradients, variables, skip_unscale)
+    scale, scaled = update.scale, still_scaled(update)
+    to_check = functools.partial(tensors_to_check, update, unscaled)
     tensors = leaves(to_check())
     # Several devices lay gradients out differently, and would have to agree on both sums.
-    if _is_traced(gradients) and jax.device_count() == 1:
+    if _is_traced(update.gradients) and jax.device_count() == 1:
         at_first = functools.partial(to_check, at_first=True)
         small, large = _groups(tensors, scaled, 1 if tell_each else _TOGETHER)
         groups = small + [[i] for i in large]
@@ -153,7 +142,7 @@ def _sums(
         whole = None
         if weight is not None and scaled[group[0]]:
             whole = jnp.broadcast_to(weight, real_parts(tensors[group[0]]).shape)
-        summed = _added([small_magnitudes(tensors[i], whole) for i in group])
+        summed = _sum_in_pairs([small_magnitudes(tensors[i], whole) for i in group])
         return jnp.sum(summed).astype(wide)
 
     def of_large() -> Any:
@@ -168,7 +157,7 @@ def _sums(
     return jnp.concatenate(parts) if parts else jnp.zeros(0, wide)
 
 
-def _added(tensors: list[Any]) -> Any:
+def _sum_in_pairs(tensors: list[Any]) -> Any:
     """Returns the elementwise sum of tensors of one shape, added in pairs.
 
     XLA moves a transposition past one operation in each pass of its simplification. Kernels'
@@ -197,7 +186,7 @@ def _where_needed(sums: Callable[[], Any], at_first: list[Any], scale: Tensor, d
 def _plain_sums_are_finite(tensors: list[Any], scale: Tensor) -> Any:
     numbers: dict[Any, list[Any]] = {}
     for tensor in tensors:
-        for number in _reduced(tensor):
+        for number in _sum_or_extremes(tensor):
             numbers.setdefault(number.dtype, []).append(number)
     fine = [jnp.all(jnp.isfinite(jnp.stack(each))) for each in numbers.values()]
     if scale is not None:
@@ -205,7 +194,7 @@ def _plain_sums_are_finite(tensors: list[Any], scale: Tensor) -> Any:
     return functools.reduce(jnp.logical_and, fine, True)
 
 
-def _reduced(tensor: Any) -> tuple[Any, ...]:
+def _sum_or_extremes(tensor: Any) -> tuple[Any, ...]:
     """Returns the sum, or for 16 bits the maximum and minimum, which are read in place.
 
     XLA for CPUs writes converted values to memory before a reduction: float32, or a mask. Its

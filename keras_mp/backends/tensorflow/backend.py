@@ -4,18 +4,18 @@ import contextlib
 import functools
 import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.common.elements import each_whole
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.common.numerics import (
     HALVES,
     StepResult,
+    Update,
     cast_to_variable_dtype,
     dtype_of_sums,
     map_unscaled,
@@ -35,7 +35,7 @@ from keras_mp.backends.common.optimizers import (
     overwrites_with_gradient,
     updated,
 )
-from keras_mp.backends.protocol import Elementwise
+from keras_mp.backends.protocol import Backend
 from keras_mp.backends.tensorflow import gating, strategies, windows as windows_tensorflow
 
 # Keras' optimizers for TensorFlow update `tf.Variable`s with these, others Keras' variables.
@@ -49,24 +49,6 @@ _BY_VARIABLE = (
     "_overwrite_model_variables_with_average_value",
     "_var_key",
 )
-
-
-def read(variable: Variable) -> Any:
-    """Returns the value of `variable` as a tensor, read at this point of the program."""
-    return tf.identity(variable.value)
-
-
-def copier() -> Callable[[Variable], Any]:
-    """Returns `read` for the graph that is being built, called in functions inside of it, too."""
-    here = tf.init_scope
-    if not tf.executing_eagerly():
-        here = tf.compat.v1.get_default_graph().as_default
-
-    def read_here(variable: Variable) -> Any:
-        with here():
-            return read(variable)
-
-    return read_here
 
 
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
@@ -88,11 +70,6 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
     return map_unscaled(gradients, skip_unscale, divided)
 
 
-def all_finite(gradients: Gradients) -> Any:
-    """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
-    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_sum_magnitudes(gradients))))
-
-
 def _sum_magnitudes(gradients: Gradients) -> Any:
     return sum_magnitudes(_leaves(gradients)) if gradients else tf.zeros((0,))
 
@@ -108,74 +85,19 @@ def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = N
     read, because the reduction over replicas does not accept them inside a `tf.cond`.
     """
     read = [tf.convert_to_tensor(g) if isinstance(g, tf.Variable) else g for g in gradients]
-    return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
+    return [_unique_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
 
 
-def _merged(gradient: Gradient) -> Any:
+def _unique_rows(gradient: Gradient) -> Any:
     rows, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
-    """Returns IndexedSlices as a tensor, duplicate rows summed; a tensor unchanged."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    # Not tf.convert_to_tensor, which needs dense_shape and warns about its own cost.
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
-
-
-def touched_rows(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a bool of shape (rows, 1, 1, ...): the rows of IndexedSlices, zero or not.
-
-    For a tensor: the rows with a nonzero element.
-    """
-    if not isinstance(gradient, tf.IndexedSlices):
-        return nonzero_rows(gradient)
-    rows = variable.shape[0]
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(gradient.indices), gradient.indices, rows)
-    return tf.reshape(counts > 0, [rows] + [1] * (len(variable.shape) - 1))
-
-
-def apply_if_finite(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    tell_each: bool,
-) -> StepResult:
-    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
-
-    With several replicas, their summed gradients are checked: a step applies the sum.
-    """
-    check_strategy()
-    if replicas() == 1:
-        return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
-    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+def _apply_if_finite_here(update: Update) -> StepResult:
+    optimizer, gradients, variables, scale, skip_unscale = update
     targets = updated(optimizer, variables)
-    is_summed = strategies.takes_summed_gradients(optimizer)
-    if is_summed:
-        ready, magnitudes = _reduced(ready, targets)
-    else:
-        magnitudes = _on_all_replicas(
-            _sum_magnitudes(list(map(cast_to_variable_dtype, ready, targets)))
-        )
-    each = tf.math.is_finite(magnitudes)
-    finite = tf.reduce_all(each)
-    _apply(optimizer, ready, variables, is_summed, finite)
-    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(magnitudes)))
-
-
-def _apply_if_finite_here(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
-    targets = updated(optimizer, variables)
-    result = check_gradients(gradients, targets, scale, skip_unscale)
+    result = check_gradients(Update(optimizer, gradients, targets, scale, skip_unscale))
     finite = result.finite
 
     def ready() -> list[Any]:
@@ -202,18 +124,14 @@ def _apply_if_finite_here(
     return result
 
 
-def check_gradients(
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
-    """Checks `gradients` divided by `scale`, on the only replica."""
-    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    to_check = functools.partial(tensors_to_check, gradients, variables, skip_unscale, one)
-    scaled = still_scaled(gradients, variables, skip_unscale)
+def check_gradients(update: Update) -> StepResult:
+    """Checks the divided gradients, on the only replica."""
+    scale = update.scale
+    to_check = functools.partial(
+        tensors_to_check, update, lambda gradient: unscale([gradient], scale, [False])[0]
+    )
     magnitudes = _magnitudes(
-        lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), scaled, scale
+        lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), still_scaled(update), scale
     )
     each = tf.math.is_finite(magnitudes)
     finite = tf.reduce_all(each)
@@ -284,17 +202,7 @@ def _magnitudes_by_shape(
 
 def _on_all_replicas(magnitudes: Tensor) -> Any:
     """Returns `sum_magnitudes` of all replicas: they are not negative, so infs stay."""
-    return strategies.summed([magnitudes])[0] if replicas() > 1 else magnitudes
-
-
-def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
-    """Applies `gradients`, finite or not; with several replicas sums them first."""
-    check_strategy()
-    is_summed = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
-    if is_summed:
-        gradients, _ = _reduced(gradients, updated(optimizer, variables))
-    with after(gradients):
-        _apply(optimizer, gradients, variables, is_summed)
+    return strategies.summed([magnitudes])[0] if strategies.replicas() > 1 else magnitudes
 
 
 def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
@@ -311,7 +219,7 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
     return scope
 
 
-def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
+def _sums(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
     """Returns the sums over the replicas, and their `sum_magnitudes`, the same on each replica.
 
     Gradients that become values (float8) stay those of the replica, where they are assigned; their
@@ -363,133 +271,134 @@ def _apply(
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
 
 
-def values_to_change(values: Sequence[Tensor]) -> list[Any]:
-    """Returns `values`; Keras refuses `stateless_apply` on this backend."""
-    return list(values)
+class TensorFlow(Backend):
+    """The functions of `Backend` on TensorFlow."""
+
+    unscale = staticmethod(unscale)
+    in_known_form = staticmethod(in_known_form)
+    bitcast = staticmethod(tf.bitcast)
+    thread = staticmethod(threading.get_ident)
+    init_scope = staticmethod(tf.init_scope)
+    replicas = staticmethod(strategies.replicas)
+    check_strategy = staticmethod(strategies.check)
+
+    def read(self, variable: Variable) -> Any:
+        """Returns the value of `variable` as a tensor, read at this point of the program."""
+        return tf.identity(variable.value)
+
+    def copier(self) -> Callable[[Variable], Any]:
+        """Returns `read` for the graph that is being built, also for functions inside of it."""
+        here = tf.init_scope
+        if not tf.executing_eagerly():
+            here = tf.compat.v1.get_default_graph().as_default
+
+        def read_here(variable: Variable) -> Any:
+            with here():
+                return self.read(variable)
+
+        return read_here
+
+    def all_finite(self, gradients: Gradients) -> Any:
+        """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
+        return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_sum_magnitudes(gradients))))
+
+    def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Any:
+        """Returns IndexedSlices as a tensor, duplicate rows summed; a tensor unchanged."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        # Not tf.convert_to_tensor, which needs dense_shape and warns about its own cost.
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
+
+    def touched_rows(self, gradient: Gradient, variable: Variable) -> Any:
+        """Returns a bool of shape (rows, 1, 1, ...): the rows of IndexedSlices, zero or not.
+
+        For a tensor: the rows with a nonzero element.
+        """
+        if not isinstance(gradient, tf.IndexedSlices):
+            return nonzero_rows(gradient)
+        rows = variable.shape[0]
+        counts = tf.math.unsorted_segment_sum(
+            tf.ones_like(gradient.indices), gradient.indices, rows
+        )
+        return tf.reshape(counts > 0, [rows] + [1] * (len(variable.shape) - 1))
+
+    def apply_if_finite(self, update: Update, tell_each: bool) -> StepResult:
+        """Applies the divided gradients if they are finite, else changes nothing.
+
+        With several replicas, their summed gradients are checked: a step applies the sum.
+        """
+        self.check_strategy()
+        if self.replicas() == 1:
+            return _apply_if_finite_here(update)
+        optimizer, gradients, variables, scale, skip_unscale = update
+        ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+        targets = updated(optimizer, variables)
+        is_summed = strategies.takes_summed_gradients(optimizer)
+        if is_summed:
+            ready, magnitudes = _sums(ready, targets)
+        else:
+            magnitudes = _on_all_replicas(
+                _sum_magnitudes(list(map(cast_to_variable_dtype, ready, targets)))
+            )
+        each = tf.math.is_finite(magnitudes)
+        finite = tf.reduce_all(each)
+        _apply(optimizer, ready, variables, is_summed, finite)
+        return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(magnitudes)))
+
+    def apply(
+        self, optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]
+    ) -> None:
+        """Applies `gradients`, finite or not; with several replicas sums them first."""
+        self.check_strategy()
+        is_summed = self.replicas() > 1 and strategies.takes_summed_gradients(optimizer)
+        if is_summed:
+            gradients, _ = _sums(gradients, updated(optimizer, variables))
+        with after(gradients):
+            _apply(optimizer, gradients, variables, is_summed)
+
+    def gradients(self, loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
+        """Returns the gradients of `loss()` with respect to `variables`."""
+        values = [v.value if isinstance(v, keras.Variable) else v for v in variables]
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            total = loss()
+        return list(tape.gradient(total, values))
+
+    def tape_gradients(
+        self,
+        tape: Any,
+        loss: Tensor | float,
+        scale: Callable[[Any], Any],
+        variables: list[Variable],
+    ) -> list[Any]:
+        """Returns the gradients of `scale(loss)`, for a `loss` recorded on the caller's `tape`."""
+        with tape:
+            scaled = scale(loss)
+        return list(
+            tape.gradient(
+                scaled, [v.value if isinstance(v, keras.Variable) else v for v in variables]
+            )
+        )
+
+    def shifted_right(self, bits: Tensor, count: int) -> Any:
+        """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+        return tf.bitcast(tf.bitwise.right_shift(tf.bitcast(bits, tf.uint32), count), tf.int32)
+
+    def update_tensors(self, optimizer: Optimizer) -> None:
+        """Lets `optimizer` also update variables that are plain tensors during a step.
+
+        Keras' class for TensorFlow expects `tf.Variable`s, for replicas; its base class does not.
+        """
+        base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "BaseOptimizer")
+        for name in _BY_VARIABLE:
+            object.__setattr__(optimizer, name, types.MethodType(getattr(base, name), optimizer))
+
+        def update(gradients: list[Gradient], variables: list[Variable], rate: Tensor) -> None:
+            pairs = list(zip(gradients, variables, strict=True))
+            for gradient, variable in optimizer._all_reduce_sum_gradients(pairs):
+                optimizer.update_step(gradient, variable, rate)
+
+        object.__setattr__(optimizer, "_backend_update_step", update)
 
 
-def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
-    """Returns the gradients of `loss()` with respect to `variables`."""
-    values = [v.value if isinstance(v, keras.Variable) else v for v in variables]
-    with tf.GradientTape() as tape:
-        tape.watch(values)
-        total = loss()
-    return list(tape.gradient(total, values))
-
-
-def tape_gradients(
-    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
-) -> list[Any]:
-    """Returns the gradients of `scale(loss)`, for a `loss` recorded on the caller's `tape`."""
-    with tape:
-        scaled = scale(loss)
-    return list(
-        tape.gradient(scaled, [v.value if isinstance(v, keras.Variable) else v for v in variables])
-    )
-
-
-def copy_shared_arrays(variables: Sequence[Variable]) -> None:
-    """Does nothing: assigning copies here."""
-
-
-def buffers(layers: Sequence[Layer]) -> list[Any]:
-    """Returns nothing: only PyTorch has buffers."""
-    return []
-
-
-def bitcast(tensor: Tensor, dtype: str) -> Any:
-    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
-    return tf.bitcast(tensor, dtype)
-
-
-def shifted_right(bits: Tensor, count: int) -> Any:
-    """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
-    return tf.bitcast(tf.bitwise.right_shift(tf.bitcast(bits, tf.uint32), count), tf.int32)
-
-
-def upper_half(bits: Tensor) -> Any:
-    """Returns the upper 16 bits of int32 numbers: int16."""
-    return keras.ops.cast(keras.ops.right_shift(bits, 16), "int16")
-
-
-def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
-    """Returns `numbers`, with nan where `wide` is nan."""
-    return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
-
-
-def elementwise(
-    function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
-) -> list[Any]:
-    """Returns `function(places, *row)` for each row of tensors: XLA makes loops of it."""
-    return each_whole(function, *columns, starts=starts)
-
-
-def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-    """Assigns a value to each variable, in its dtype."""
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(keras.ops.cast(value, variable.dtype))
-
-
-def version(variable: Variable) -> None:
-    """Returns None: a graph cannot tell that a variable was assigned to."""
-
-
-def thread() -> int:
-    """Returns the calling thread's number: each replica is one thread."""
-    return threading.get_ident()
-
-
-def shard_like(kept: Variable, variable: Variable) -> None:
-    """Does nothing: variables get their layout when they are created."""
-
-
-def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
-    """Does nothing: variables get their layout when they are created."""
-
-
-def update_tensors(optimizer: Optimizer) -> None:
-    """Lets `optimizer` also update variables that are plain tensors during a step.
-
-    Keras' class for TensorFlow expects `tf.Variable`s, for replicas; its base class does not.
-    """
-    base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "BaseOptimizer")
-    for name in _BY_VARIABLE:
-        object.__setattr__(optimizer, name, types.MethodType(getattr(base, name), optimizer))
-
-    def update(gradients: list[Gradient], variables: list[Variable], rate: Tensor) -> None:
-        pairs = list(zip(gradients, variables, strict=True))
-        for gradient, variable in optimizer._all_reduce_sum_gradients(pairs):
-            optimizer.update_step(gradient, variable, rate)
-
-    object.__setattr__(optimizer, "_backend_update_step", update)
-
-
-def is_compiling() -> bool:
-    """Returns False: only torch.compile traces through warnings."""
-    return False
-
-
-def is_trace_constant(value: Tensor) -> bool:
-    """Returns False: compiled functions read variables here."""
-    return False
-
-
-def is_at_hand(value: Tensor) -> bool:
-    """Returns False: a step is one program, which Python cannot read midway."""
-    return False
-
-
-def init_scope() -> contextlib.AbstractContextManager[None]:
-    """Returns a scope in which variables may be created, even while a tf.function is traced."""
-    scope: contextlib.AbstractContextManager[None] = tf.init_scope()
-    return scope
-
-
-def replicas() -> int:
-    """Returns the number of replicas of the current step; ValueError in cross-replica context."""
-    return strategies.replicas()
-
-
-def check_strategy() -> None:
-    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not support."""
-    strategies.check()
+BACKEND = TensorFlow()

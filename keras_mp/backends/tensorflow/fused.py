@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
-from keras_mp.backends.common.numerics import StepResult
+from keras_mp.backends.common.numerics import StepResult, Update
 from keras_mp.backends.common.optimizers import overwrites_with_gradient, path
 from keras_mp.backends.tensorflow import gating, windows as windows_tensorflow
 from keras_mp.backends.tensorflow.backend import after, check_gradients, unscale
@@ -68,19 +68,13 @@ def _value(variable: Variable) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def apply(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    settings: Settings,
-) -> StepResult | str:
-    """Takes a step with `gradients / scale`, or returns why it cannot be fused."""
+def apply(update: Update, settings: Settings) -> StepResult | str:
+    """Takes a step with the divided gradients, or returns why it cannot be fused."""
+    optimizer, gradients, variables, scale, _ = update
     reason: str | None = fallback(optimizer, gradients, variables)
     if reason is not None:
         return reason
     always = settings.skip_nonfinite and settings.count_skipped_steps
-    skip_unscale = [False] * len(gradients)
 
     def divided(gradient: Gradient) -> Any:
         ready = gradient if scale is None else unscale([gradient], scale, [False])[0]
@@ -96,7 +90,7 @@ def apply(
         with after(gradients):
             step()
         return StepResult(True, None, None)
-    result = check_gradients(gradients, variables, scale, skip_unscale)
+    result = check_gradients(update)
     tf.cond(result.finite, step, lambda: None)
     if always:
         with after([result.finite]):

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_mp.array_types import Gradients, Optimizer, Tensor, Variable
-from keras_mp.backends.common.optimizers import averages, updated_variables
+from keras_mp.backends.common.optimizers import averages, updated_variables, with_method
 
 
 def under_xla() -> bool:
@@ -56,15 +56,11 @@ def _tf_variable(variable: Variable) -> Any:
 @contextlib.contextmanager
 def gated(variables: Sequence[Variable], finite: Tensor) -> Iterator[None]:
     """A scope in which assignments to `variables` keep the old value unless `finite` is true."""
-    for variable in variables:
-        for name, method in _methods(variable, finite).items():
-            object.__setattr__(variable, name, method)
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as scopes:
         for variable in variables:
-            for name in ("assign", "assign_add", "assign_sub"):
-                object.__delattr__(variable, name)
+            for name, method in _methods(variable, finite).items():
+                scopes.enter_context(with_method(variable, name, method))
+        yield
 
 
 def _methods(variable: Variable, finite: Tensor) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import cast_for_optimizer
-from keras_mp.backends.common.optimizers import flatten_optimizers, updated
+from keras_mp.backends.common.optimizers import flatten_optimizers, updated, with_method
 
 _SUMS = "_all_reduce_sum_gradients"
 
@@ -185,11 +185,8 @@ def apply_across(
                     keras_hooks.trained_variables(optimizer)
                 )
 
-        object.__setattr__(optimizer, "_backend_apply_gradients", accumulate)
-        try:
+        with with_method(optimizer, "_backend_apply_gradients", accumulate):
             on_each(lambda gradients: apply(optimizer, gradients, variables, is_summed))
-        finally:
-            del optimizer.__dict__["_backend_apply_gradients"]
 
     last = tf.equal((keras_hooks.step_counter(optimizer).value + 1) % steps, 0)
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))

@@ -9,7 +9,6 @@
 | batched     | gradients divided a few at a time, so that they stay in the cache |
 | fused       | fused kernels |
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
-| memory      | whether tensors share memory |
 | traced      | records the ops of a loop's step |
 | functions   | sees the functions of torch that a thread calls |
 """

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from keras_mp.array_types import Tensor, Variable
-from keras_mp.backends.common.elements import each_whole, signed
+from keras_mp.backends.common.numerics import each_whole, signed
 from keras_mp.backends.protocol import Elementwise
 from keras_mp.backends.torch.distributed import is_distributed, local_part, places, rebuilt
 

@@ -24,10 +24,10 @@ import torch
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
-from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
+from keras_mp.backends.common.numerics import StepResult, Update, cast_to_variable_dtype, upcast
 from keras_mp.backends.common.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import batched
-from keras_mp.backends.torch.memory import are_apart
+from keras_mp.backends.torch.batched import are_apart
 from keras_mp.backends.torch.steps import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
@@ -205,14 +205,9 @@ def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def apply(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    settings: Settings,
-) -> StepResult | str:
-    """Takes a step with `gradients / scale`, or returns why it cannot be fused."""
+def apply(update: Update, settings: Settings) -> StepResult | str:
+    """Takes a step with the divided gradients, or returns why it cannot be fused."""
+    optimizer, gradients, variables, scale, _ = update
     arguments = _arguments(optimizer, gradients, variables)
     if isinstance(arguments, str):
         return arguments

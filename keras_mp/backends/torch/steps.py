@@ -1,17 +1,16 @@
 """PyTorch: a step is applied or skipped, in one of four ways."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
-from keras_mp.backends.common.numerics import HALVES, StepResult, cast_to_variable_dtype
+from keras_mp.backends.common.numerics import HALVES, StepResult, Update, cast_to_variable_dtype
 from keras_mp.backends.common.optimizers import updated, updated_variables
 from keras_mp.backends.torch import batched
+from keras_mp.backends.torch.batched import are_apart, tensors_of
 from keras_mp.backends.torch.distributed import cut_slots, is_distributed, reduced
 from keras_mp.backends.torch.gradients import any_bad, checked, kind_of, takes_amp, unscale
-from keras_mp.backends.torch.memory import are_apart, tensors_of
 
 
 def is_compiling() -> bool:
@@ -20,24 +19,19 @@ def is_compiling() -> bool:
     return compiling
 
 
-def apply_if_finite(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    tell_each: bool,
-) -> StepResult:
-    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+def apply_if_finite(update: Update, tell_each: bool) -> StepResult:
+    """Applies the divided gradients if they are finite, else changes nothing.
 
     Eager steps read from the device whether they are. There are three ways, from the fastest: the
     gradients are divided a few at a time, in place, or as copies.
     """
+    optimizer, gradients, variables, scale, skip_unscale = update
     if any(map(is_distributed, gradients)):
         gradients = list(map(reduced, gradients, variables))
+        update = Update(optimizer, gradients, variables, scale, skip_unscale)
         cut_slots(optimizer)
     if is_compiling():
-        return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
+        return _apply_gated(update)
     with torch.no_grad():
         divides_all = not any(skip_unscale)
         if divides_all and batched.takes(optimizer, gradients, variables):
@@ -51,7 +45,7 @@ def apply_if_finite(
             and _are_alone(gradients, variables, optimizer)
         ):
             return _apply_in_place(optimizer, gradients, variables, scale)
-        return _apply_copies(optimizer, gradients, variables, scale, skip_unscale)
+        return _apply_copies(update)
 
 
 def _apply_in_place(
@@ -79,14 +73,9 @@ def _apply_in_place(
         torch._foreach_mul_(present, scale)
 
 
-def _apply_copies(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
-    as_given = gradients
+def _apply_copies(update: Update) -> StepResult:
+    optimizer, as_given, variables, scale, skip_unscale = update
+    gradients = as_given
     if scale is not None:
         gradients = unscale(gradients, scale, skip_unscale)
     targets = updated(optimizer, variables)
@@ -105,17 +94,12 @@ def _apply_copies(
     return StepResult(False, each, kind_of(magnitudes, applied))
 
 
-def _apply_gated(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
+def _apply_gated(update: Update) -> StepResult:
     """Runs the step, and chooses the old values afterwards: an `if` would break the graph.
 
     `torch.compile` fuses the copies away.
     """
+    optimizer, gradients, variables, scale, skip_unscale = update
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     applied = _as_applied(ready, updated(optimizer, variables))
     magnitudes, each = checked(applied)

@@ -2,10 +2,10 @@
 
 | module               | subject |
 | -------------------- | ------- |
-| comparing, turns     | `benchmark`: the variants, timed in turn |
-| variants, rebuilding | the policies and optimizers, and the model with each |
+| comparing            | `benchmark`: the variants, timed in turn |
+| rebuilding           | the policies and optimizers compared, and the model with each |
 | made_up              | random batches for the model's inputs |
 | trial                | one variant, trained and timed |
-| recommending         | which one is recommended: a pure function |
+| recommending         | the order of measurements, their quartiles, what they recommend |
 | report               | the result |
 """

@@ -17,13 +17,17 @@ from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
 from keras_mp.batches import for_each
 from keras_mp.diagnosis.benchmarking import made_up
-from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint
-from keras_mp.diagnosis.benchmarking.recommending import Result, recommend
+from keras_mp.diagnosis.benchmarking.rebuilding import FLOAT32, VARIANTS, Blueprint
+from keras_mp.diagnosis.benchmarking.recommending import (
+    Result,
+    in_turn,
+    quartiles,
+    ratios,
+    recommend,
+)
 from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.benchmarking.trial import Batch, Trial, begun
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles, ratios
-from keras_mp.diagnosis.benchmarking.variants import FLOAT32, VARIANTS
-from keras_mp.diagnosis.dry_run.checks import check_model
+from keras_mp.diagnosis.dry_run.step import check_model
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.enabling import apply
 
@@ -46,6 +50,14 @@ class Effort:
     steps: int | None
     seconds: float
     rounds: int
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, or None, but is {self.steps}.")
+        if not self.seconds > 0:
+            raise ValueError(f"seconds must be positive, but is {self.seconds}.")
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, but is {self.rounds}.")
 
 
 def benchmark(
@@ -110,15 +122,15 @@ def benchmark(
     """
     check_model(model, compiled=False)
     names = _names(variants)
-    effort = _effort(steps, seconds, rounds)
+    effort = Effort(steps, seconds, rounds)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
     with _quiet(), unchanged_generators(), unchanged_counters(), _rewrites_undone():
-        blueprint, batches, notes = _prepared(model, data, batch_size, custom_objects, jit_compile)
-        return _measured(blueprint, names, batches, effort, data is None, notes)
+        blueprint, batches, notes = _prepare(model, data, batch_size, custom_objects, jit_compile)
+        return _report(blueprint, names, batches, effort, data is None, notes)
 
 
-def _prepared(
+def _prepare(
     model: Model,
     data: Any,
     batch_size: int | None,
@@ -127,11 +139,11 @@ def _prepared(
 ) -> tuple[Blueprint, list[Batch], tuple[str, ...]]:
     """Returns the model's blueprint, its batches, and notes about defaults that were used."""
     random = np.random.default_rng(0)
-    batches = _given(model, data, batch_size) if data is not None else []
+    batches = _batches_of(model, data, batch_size) if data is not None else []
     if data is None:
         inputs = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
         batches = [(x, None, None) for x in inputs]
-    optimizer, loss = _compiled(model)
+    optimizer, loss = _compile_arguments(model)
     blueprint = Blueprint.of(model, custom_objects, jit_compile, optimizer, loss)
     notes: tuple[str, ...] = ()
     if not model.compiled or data is None:
@@ -153,17 +165,7 @@ def _names(variants: Sequence[str] | None) -> list[str]:
     return [name for name in VARIANTS if variants is None or name in (FLOAT32, *variants)]
 
 
-def _effort(steps: int | None, seconds: float, rounds: int) -> Effort:
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps must be at least 1, or None, but is {steps}.")
-    if not seconds > 0:
-        raise ValueError(f"seconds must be positive, but is {seconds}.")
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, but is {rounds}.")
-    return Effort(steps, seconds, rounds)
-
-
-def _compiled(model: Model) -> tuple[Any, Any]:
+def _compile_arguments(model: Model) -> tuple[Any, Any]:
     """Returns the optimizer and the loss of a model, or the defaults."""
     if not model.compiled:
         return keras.optimizers.Adam(), None
@@ -176,18 +178,18 @@ def _compiled(model: Model) -> tuple[Any, Any]:
     return model.optimizer, None if loss is None else keras_hooks.given_loss(loss)[0]
 
 
-def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
+def _batches_of(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
     batches: list[Batch] = []
 
     def take(x: Any, y: Any, sample_weight: Any) -> None:
-        batches.append((_kept(x), _kept(y), _kept(sample_weight)))
+        batches.append((_on_host(x), _on_host(y), _on_host(sample_weight)))
 
     for_each(model, data, take, _BATCHES, batch_size)
     # A batch of another size would be compiled while steps are timed.
     return [batch for batch in batches if _samples(batch) == _samples(batches[0])]
 
 
-def _kept(part: Any) -> Any:
+def _on_host(part: Any) -> Any:
     return made_up.without_lists(
         keras.tree.map_structure(
             lambda each: keras.ops.convert_to_numpy(each) if keras.ops.is_tensor(each) else each,
@@ -208,12 +210,12 @@ def _outputs(blueprint: Blueprint, x: Any) -> Any:
     except Exception as error:
         raise ValueError(
             f"Model {blueprint.model.name!r} could not be rebuilt and run on a batch "
-            f"({made_up.described(x, None)}): {_told(error)}. Pass data=(x, y), and "
+            f"({made_up.described(x, None)}): {_one_line(error)}. Pass data=(x, y), and "
             "custom_objects= for objects that its config names."
         ) from error
 
 
-def _measured(
+def _report(
     blueprint: Blueprint,
     names: Sequence[str],
     batches: Sequence[Batch],
@@ -221,7 +223,7 @@ def _measured(
     is_made_up: bool,
     notes: tuple[str, ...],
 ) -> BenchmarkReport:
-    trials, failed, on_device = _begun(blueprint, names, batches, effort)
+    trials, failed, on_device = _trials(blueprint, names, batches, effort)
     each_step = sum(trial.seconds[-1] for trial in trials.values())
     fitting = int(effort.seconds / effort.rounds / max(each_step, 1e-9))
     steps = effort.steps or min(max(1, fitting), _MOST_STEPS)
@@ -253,7 +255,7 @@ def _measured(
     )
 
 
-def _begun(
+def _trials(
     blueprint: Blueprint, names: Sequence[str], batches: Sequence[Batch], effort: Effort
 ) -> tuple[dict[str, Trial], dict[str, str], bool]:
     """Returns the variants that took their first steps, and why the others failed."""
@@ -267,9 +269,9 @@ def _begun(
             if name == FLOAT32:
                 raise ValueError(
                     f"Model {blueprint.model.name!r} could not be rebuilt from its config and "
-                    f"trained in float32: {_told(error)}"
+                    f"trained in float32: {_one_line(error)}"
                 ) from error
-            failed[name] = _told(error)
+            failed[name] = _one_line(error)
             gc.collect()
             continue
         slow = _too_slow(trial, trials, effort, len(names))
@@ -326,7 +328,7 @@ def _result(name: str, trial: Trial, seconds: Sequence[float], base: Sequence[fl
     )
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Returns an error in one line."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _TOLD else f"{text[:_TOLD]}..."

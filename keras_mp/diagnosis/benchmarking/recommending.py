@@ -1,7 +1,11 @@
-"""Which way to train is recommended: a rule on the measurements. Imports no Keras."""
+"""Measurements: in turn, so that disturbances affect all alike; and what they recommend.
+
+Imports no Keras.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 TOLERANCE = 0.05  # of the loss, or of its decrease
@@ -130,3 +134,34 @@ def _of_broken(results: Sequence[Result], faults: Mapping[str, str | None]) -> s
     fast_and_broken = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
     words = [f"{each.name} is faster, but {faults[each.name]}" for each in fast_and_broken]
     return f" Not recommended: {'; '.join(words)}." if words else ""
+
+
+def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
+    """Yields each name `repeat` times: all names in turn, in another order each time.
+
+    >>> " ".join(in_turn("abc", 2))
+    'a b c a c b'
+    """
+    for repetition in range(repeat):
+        turn = repetition % len(names)
+        yield from [*names[turn:], *names[:turn]][:: -1 if repetition % 2 else 1]
+
+
+def quartiles(numbers: Sequence[float]) -> list[float]:
+    """Returns lower quartile, median and upper quartile.
+
+    >>> quartiles([1.0, 2.0, 3.0]), quartiles([5.0])
+    ([1.5, 2.0, 2.5], [5.0, 5.0, 5.0])
+    """
+    if len(numbers) < 2:
+        return [*numbers] * 3
+    return statistics.quantiles(numbers, n=4, method="inclusive")
+
+
+def ratios(numbers: Sequence[float], base: Sequence[float]) -> list[float]:
+    """Returns quartiles of the ratio of `numbers` to `base`, both measured in turn.
+
+    >>> ratios([2.0, 3.0], [1.0, 1.0])
+    [2.25, 2.5, 2.75]
+    """
+    return quartiles([a / b for a, b in zip(numbers, base, strict=True)])

@@ -1,11 +1,9 @@
 """What `benchmark` found, as text, HTML and JSON."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from keras_mp.diagnosis.benchmarking.recommending import Result
-from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
 from keras_mp.rendering.text import pluralized
 
@@ -47,10 +45,6 @@ class BenchmarkReport(Renderable):
     recommended: str
     recommendation: str
     how: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain JSON; what JSON lacks is "inf" or "nan"."""
-        return dict(json_values(asdict(self)))
 
     def _parts(self) -> Iterator[Part]:
         yield Text(self._headline(), "title")

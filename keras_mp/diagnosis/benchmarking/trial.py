@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.backends.common import measuring
 from keras_mp.backends.common.generators import seeded_generators
-from keras_mp.diagnosis.dry_run.checks import current_scale
+from keras_mp.diagnosis.dry_run.step import current_scale
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.sixteen_bit.memory import memory_report
+from keras_mp.sixteen_bit.memory import bytes_of, memory_report
 
 Batch = tuple[Any, Any, Any]
 FIRST = 2  # steps that compile, then the same number known to be compiled
@@ -114,20 +113,13 @@ class Trial:
     def loss_scale(self) -> float | None:
         """The current loss scale; None without one."""
         optimizer = self.model.optimizer
-        return (
-            current_scale(optimizer)
-            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-            else None
-        )
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        return current_scale(optimizer) if scales else None
 
     def counted_bytes(self) -> int:
         """Returns the bytes of all weights, gradients, and optimizer variables."""
-        total = memory_report(self.model).now.total
-        for variable in self.model.non_trainable_weights:
-            dtype = keras.backend.standardize_dtype(variable.dtype)
-            each = 2 if "16" in dtype else int(np.dtype(dtype).itemsize)
-            total += each * int(np.prod(variable.shape, dtype=np.int64))
-        return total
+        others = map(bytes_of, self.model.non_trainable_weights)
+        return memory_report(self.model).now.total + sum(others)
 
 
 def begun(make: Callable[[], Model], batches: Sequence[Batch]) -> tuple[Trial, bool]:

@@ -2,11 +2,10 @@
 
 | module                       | subject |
 | ---------------------------- | ------- |
-| step                         | forward pass, loss, metrics and gradients of one batch |
+| step                         | forward pass, loss, metrics and gradients of one batch that fits |
 | program                      | the same as one compiled program |
-| isolation, layers, metrics   | what is restored afterwards |
-| checks                       | whether a model can run on a batch |
-| observers, calls, time_steps | each call of a layer and op, shown to an observer |
+| isolation                    | what is restored afterwards |
+| observers                    | each call of a layer and op, in each time step, for an observer |
 | source_lines                 | the user's line that makes a call |
-| perturbing, tensors          | gradients with respect to values inside the model |
+| tensors                      | the tensors inside the model, and gradients by them |
 """

@@ -8,19 +8,98 @@ observer of any thread ends.
 
 import contextlib
 import functools
+import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import keras
 
 from keras_mp.backends.common import foreign_parts
-from keras_mp.diagnosis.dry_run.calls import Call, KeyCounter, Site, Where
-from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.source_lines import calling_line
-from keras_mp.diagnosis.dry_run.time_steps import run_by_steps
+from keras_mp.backends.keras_hooks import layers_of
+from keras_mp.diagnosis.dry_run.source_lines import SourceLine, calling_line
 from keras_mp.graph_rewrite import hooks, rewritten
+
+Where = Literal["input", "weights", "forward", "regularizer", "loss", "metric", "backward"]
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """The code that is running: a layer, or a loss, metric or regularizer.
+
+    Attributes:
+        where: The part of the step.
+        path: Names from the model down, such as "encoder/dense"; "" for the model's own code.
+        class_name: Its class.
+        owner: The layer, or a `foreign_parts.Part` of it, or None.
+        given: The arguments and keyword arguments of the layer, before Keras casts them.
+        in_call: Whether the layer's `call` has been entered.
+        running: The layer, loss or metric that is running, or None.
+        source: The line that calls it.
+    """
+
+    where: Where
+    path: str
+    class_name: str
+    owner: Any = None
+    given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    in_call: bool = False
+    running: Any = None
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of a keras op, or of a layer.
+
+    Attributes:
+        site: Its site in the step.
+        key: Identifies the same call in every run of the step.
+        op: Name of the op; None for a layer.
+        function: The called function.
+        args, kwargs: Its arguments; those of a layer after Keras' casts.
+        source: The line that calls it.
+        time_step: (which, of how many) in a recurrent layer, from 1.
+    """
+
+    site: Site
+    key: Key
+    op: str | None
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    source: SourceLine | None = None
+    time_step: tuple[int, int] | None = None
+
+    def run(self) -> Any:
+        """Calls the function and returns its result."""
+        return self.function(*self.args, **self.kwargs)
+
+    def with_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Call":
+        """Returns the same call with other arguments."""
+        return replace(self, args=args, kwargs=kwargs)
+
+
+class KeyCounter:
+    """Numbers the calls of one run, in their order.
+
+    >>> keys, site = KeyCounter(), Site("forward", "net/out", "Dense")
+    >>> keys.next(site, "add"), keys.next(site, "add")
+    (('forward net/out', 'add', 1), ('forward net/out', 'add', 2))
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def next(self, site: Site, name: str) -> Key:
+        """Returns the key of the next call of `name` at a site."""
+        path = f"{site.where} {site.path}"
+        self._counts[path, name] += 1
+        return path, name, self._counts[path, name]
+
 
 _OF_NO_LAYER = Site("forward", "", "")
 
@@ -38,6 +117,8 @@ class Observer:
 
 
 class _Active(threading.local):
+    most_steps: float = 10  # of a loop that are observed: JAX compiles each outside of it
+
     def __init__(self) -> None:
         self.observer: Observer | None = None
         self.sites: list[Site] = []
@@ -66,7 +147,7 @@ class _Dispatch:
         """Runs a loop; the steps of a recurrent layer one by one."""
         if name != "rnn":
             return original(*args, **kwargs)
-        return run_by_steps(original, args, kwargs, at_time_step)
+        return _run_by_steps(original, args, kwargs)
 
 
 _active = _Active()
@@ -103,25 +184,25 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
 
 
 @contextlib.contextmanager
-def unobserved() -> Iterator[None]:
-    """A scope in which no call of this thread is observed."""
-    before = _active.observer
-    _active.observer = None
-    try:
-        with hooks.dispatching(None):
-            yield
-    finally:
-        _active.observer = before
-
-
-@contextlib.contextmanager
-def changed_by(change: Callable[[Call], Call]) -> Iterator[None]:
-    """A scope that replaces each observed op by another call, as an experiment."""
-    before, _active.change = _active.change, change
+def _active_with(**values: Any) -> Iterator[None]:
+    before = {name: getattr(_active, name) for name in values}
+    vars(_active).update(values)
     try:
         yield
     finally:
-        _active.change = before
+        vars(_active).update(before)
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """A scope in which no call of this thread is observed."""
+    with _active_with(observer=None), hooks.dispatching(None):
+        yield
+
+
+def changed_by(change: Callable[[Call], Call]) -> contextlib.AbstractContextManager[None]:
+    """A scope that replaces each observed op by another call, as an experiment."""
+    return _active_with(change=change)
 
 
 @contextlib.contextmanager
@@ -137,14 +218,9 @@ def at_site(
         _active.sites.pop()
 
 
-@contextlib.contextmanager
-def at_time_step(number: int, of: int) -> Iterator[None]:
+def at_time_step(number: int, of: int) -> contextlib.AbstractContextManager[None]:
     """A scope in which calls belong to one step of a recurrent layer."""
-    before, _active.time_step = _active.time_step, (number, of)
-    try:
-        yield
-    finally:
-        _active.time_step = before
+    return _active_with(time_step=(number, of))
 
 
 def _call(
@@ -248,3 +324,39 @@ def _around_part(
 def _around_loss(original: Any, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with at_site("loss", str(loss.name), type(loss).__name__, running=loss):
         return original(loss, *args, **kwargs)
+
+
+def every_step() -> contextlib.AbstractContextManager[None]:
+    """A scope in which JAX also runs the steps of long loops one by one, which takes long."""
+    return _active_with(most_steps=float("inf"))
+
+
+def _run_by_steps(rnn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs Keras' loop of a recurrent layer with each step in its own scope.
+
+    If its steps cannot be observed, as in a long loop that JAX traces, it runs unchanged.
+
+    Args:
+        rnn: The function of the backend.
+        args, kwargs: Its arguments.
+    """
+    call = inspect.signature(rnn).bind(*args, **kwargs)
+    call.apply_defaults()
+    given = call.arguments
+    step, time_axis = given["step_function"], 0 if given["time_major"] else 1
+    count = keras.tree.flatten(given["inputs"])[0].shape[time_axis]
+    traced = keras.backend.backend() == "jax"
+    if not count or (traced and (count > _active.most_steps or given["mask"] is not None)):
+        return rnn(*args, **kwargs)
+    # Unrolling changes masked steps. The loop then calls its step once for the shapes.
+    is_unrolled = given["unroll"] or given["mask"] is None
+    number = 0 if is_unrolled else -1
+
+    def numbered(*args: Any, **kwargs: Any) -> Any:
+        nonlocal number
+        number += 1
+        with at_time_step(max(number, 1), count):
+            return step(*args, **kwargs)
+
+    given["step_function"], given["unroll"] = numbered, is_unrolled
+    return rnn(*call.args, **call.kwargs)

@@ -14,12 +14,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp.backends.common import compiling, custom_gradients
-from keras_mp.diagnosis.dry_run.calls import Call, Key
-from keras_mp.diagnosis.dry_run.observers import observed_by
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey
+from keras_mp.backends.common import compiling
+from keras_mp.diagnosis.dry_run.observers import Call, Key, observed_by
+from keras_mp.diagnosis.dry_run.source_lines import is_in_custom_gradient
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import floats
+from keras_mp.diagnosis.dry_run.tensors import Perturber, TensorKey, floats
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
 
 
@@ -81,9 +80,9 @@ class _Tape(Perturber):
 
     def op(self, call: Call) -> Any:
         """Runs an op as `Perturber` does."""
-        if custom_gradients.is_inside():
+        if is_in_custom_gradient():
             raise _UnsuitedError  # the program cannot return values from inside
-        traced = self._begun(call)
+        traced = self._new_record(call)
         flat = keras.tree.flatten((call.args, call.kwargs))
         traced.held = {id(x): x.value for x in flat if isinstance(x, keras.Variable)}
         traced.result = super().op(call)
@@ -91,7 +90,7 @@ class _Tape(Perturber):
 
     def layer(self, call: Call) -> Any:
         """Runs a layer as `Perturber` does."""
-        traced = self._begun(call)
+        traced = self._new_record(call)
         outside, self.calls = self.calls, traced.inner
         known = len(self._known)
         try:
@@ -102,7 +101,7 @@ class _Tape(Perturber):
             traced.held = {id(v): v.value for v in call.site.owner.variables}
         return traced.result
 
-    def _begun(self, call: Call) -> _Traced:
+    def _new_record(self, call: Call) -> _Traced:
         traced = _Traced(call, has_values=compiling.trace() == self._trace)
         self.calls.append(traced)
         return traced
@@ -151,9 +150,9 @@ class Program:
         given, result = site.given, traced.result
         if not traced.has_values:
             given, args, kwargs, result = ((), {}), (), {}, None
-        given, args, kwargs, result = self._valued((given, args, kwargs, result))
+        given, args, kwargs, result = self._with_values((given, args, kwargs, result))
         call = replace(traced.call, site=replace(site, given=given), args=args, kwargs=kwargs)
-        held = {key: self._valued(value) for key, value in traced.held.items()}
+        held = {key: self._with_values(value) for key, value in traced.held.items()}
         if call.op is not None:
             observer.held = held
             observer.note(call, result)
@@ -167,8 +166,8 @@ class Program:
 
         observer.layer(replace(call, function=run))
 
-    def _valued(self, nested: Any) -> Any:
-        return _valued(nested, self._values)
+    def _with_values(self, nested: Any) -> Any:
+        return _with_values(nested, self._values)
 
 
 def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> Program | None:
@@ -181,6 +180,21 @@ def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> P
         programs: Programs compiled for such steps at other loss scales.
     """
     return (programs or StepPrograms(dry_run.model)).run(dry_run)
+
+
+def observed_step(
+    dry_run: DryRun, observer: Any, programs: "StepPrograms", *, ops: bool = True
+) -> tuple[ForwardPass, Program | None]:
+    """Runs a step, with metrics if there are ops to observe, and shows its calls to an observer.
+
+    As one program, if that is possible; else op by op, and returns None in place of the program.
+    """
+    program = run_as_program(dry_run, programs)
+    if program is None:
+        with observed_by(observer, dry_run.model, ops):
+            return dry_run.run(metrics=ops), None
+    program.replay(observer)
+    return program.out, program
 
 
 class StepPrograms:
@@ -200,7 +214,7 @@ class StepPrograms:
         assert dry_run.model is self._model
         if not compiling.makes_programs():
             return None
-        key = str(keras.tree.map_structure(_described, _nested(dry_run)))
+        key = str(keras.tree.map_structure(_shape_and_dtype, _batch_parts(dry_run)))
         try:
             if key not in self._compiled:
                 self._compiled[key] = None
@@ -212,11 +226,11 @@ class StepPrograms:
             return None
 
 
-def _nested(dry_run: DryRun) -> tuple[Any, Any, Any]:
+def _batch_parts(dry_run: DryRun) -> tuple[Any, Any, Any]:
     return dry_run.x, dry_run.y, dry_run.sample_weight
 
 
-def _described(leaf: Any) -> str:
+def _shape_and_dtype(leaf: Any) -> str:
     return f"{shape_of(leaf)} {dtype_of(leaf)}" if ops.is_tensor(leaf) else repr(leaf)
 
 
@@ -236,7 +250,7 @@ class _Step:
         self.weights = list(dry_run.model.trainable_variables)
         trained = set(map(id, self.weights))
         self.others = [v for v in dry_run.model.variables if id(v) not in trained]
-        self._nested = _nested(dry_run)
+        self._batch_parts = _batch_parts(dry_run)
         self.batch = batch_of(dry_run)
         self.tensors: list[TensorKey] = []
         self.tape: _Tape
@@ -252,7 +266,7 @@ class _Step:
         *self.inputs, scale = others[len(self.others) :]
         dry_run.loss_scale = scale
         values = dict(zip(map(id, self.batch), self.inputs, strict=True))
-        dry_run.x, dry_run.y, dry_run.sample_weight = _valued(self._nested, values)
+        dry_run.x, dry_run.y, dry_run.sample_weight = _with_values(self._batch_parts, values)
         self.tape = _Tape(dict(zip(self.tensors, weights[count:], strict=True)), self.inputs)
         with keras.StatelessScope(mapping, collect_losses=True):
             with observed_by(self.tape, dry_run.model, ops=self._with_ops):
@@ -273,7 +287,7 @@ class _Step:
 
 def batch_of(dry_run: DryRun) -> list[Any]:
     """Returns the tensors of the batch."""
-    return [leaf for leaf in keras.tree.flatten(_nested(dry_run)) if ops.is_tensor(leaf)]
+    return [leaf for leaf in keras.tree.flatten(_batch_parts(dry_run)) if ops.is_tensor(leaf)]
 
 
 class _Compiled:
@@ -303,7 +317,7 @@ class _Compiled:
         gradients, seen = self._program([*weights, *self._zeros], others)
         values = dict(zip(map(id, step.seen()), seen, strict=True))
         values.update(zip(map(id, step.inputs), batch_of(dry_run), strict=True))
-        out = ForwardPass(**_valued(vars(step.out), values))
+        out = ForwardPass(**_with_values(vars(step.out), values))
         of_variable = dict(zip(map(id, step.weights), gradients, strict=False))
         of_tensor = dict(zip(step.tensors, gradients[len(weights) :], strict=True))
         return Program(out, of_variable, of_tensor, step.tape.calls, values)
@@ -324,6 +338,6 @@ def _tensors(nested: Any) -> dict[int, Any]:
     return {id(x): x for x in tensors}
 
 
-def _valued(nested: Any, values: Mapping[int, Any]) -> Any:
+def _with_values(nested: Any, values: Mapping[int, Any]) -> Any:
     """Returns `nested` with tensors replaced by the value with their `id`."""
     return keras.tree.map_structure(lambda x: values.get(id(x), x), nested)

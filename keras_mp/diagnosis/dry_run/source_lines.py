@@ -1,4 +1,4 @@
-"""Which line of source code computes: the user's, else the layer library's.
+"""What the stack of Python tells: the line of source code that computes, and custom gradients.
 
 Knows the stack of Python, and by name the modules in which nobody looks for a fault of a model.
 What it finds is shown to people; nothing is decided by it.
@@ -116,3 +116,32 @@ def _is_library(module: str) -> bool:
 def _at(code: CodeType, number: int, is_of_user: bool) -> SourceLine:
     text = linecache.getline(code.co_filename, number).strip()
     return SourceLine(code.co_filename, number, code.co_name, text, is_of_user)
+
+
+_CALLERS = frozenset(
+    {
+        "jax._src.custom_derivatives",
+        "tensorflow.python.ops.custom_gradient",
+        "torch.autograd.function",
+    }
+)
+
+
+def is_in_custom_gradient() -> bool:
+    """Returns whether the caller is called, at any depth, by a function with its own gradient.
+
+    Frameworks differentiate nothing inside, and let nothing in that is no argument. None says
+    publicly that it is in one, and a user may call each framework's own, so the stack is asked.
+
+    >>> import keras
+    >>> @keras.ops.custom_gradient
+    ... def identity(x):
+    ...     print(is_in_custom_gradient())
+    ...     return x, lambda upstream: upstream
+    >>> _ = identity(keras.ops.ones(()))
+    True
+    >>> is_in_custom_gradient()
+    False
+    """
+    frames = traceback.walk_stack(inspect.currentframe())
+    return any(frame.f_globals.get("__name__") in _CALLERS for frame, _ in frames)

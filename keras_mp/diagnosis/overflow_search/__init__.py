@@ -4,8 +4,7 @@
 | --------------------------- | ------- |
 | search                      | `find_overflow` |
 | analysis, record, gradients | one step, and what in it is not finite: causes and consequences |
-| undefined, lost_constants   | 0 / 0, log(0), and constants that float16 rounds to 0 |
-| float32_suggestions, remedy | what helps, tried |
-| scales                      | the loss scale that fits, and the next that does not |
-| finding, report             | the result |
+| undefined                   | 0 / 0, log(0), and constants that float16 rounds to 0 |
+| float32_suggestions         | what helps, tried |
+| report                      | the result: what was found, what was tried, the report |
 """

@@ -8,14 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.diagnosis.dry_run.calls import Site
-from keras_mp.diagnosis.dry_run.observers import observed_by
-from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
+from keras_mp.diagnosis.dry_run.observers import Site, every_step, observed_by
+from keras_mp.diagnosis.dry_run.program import StepPrograms, observed_step
 from keras_mp.diagnosis.dry_run.source_lines import definition
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of
-from keras_mp.diagnosis.dry_run.time_steps import every_step
-from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.gradients import (
     Gradients,
     differentiate,
@@ -30,8 +27,8 @@ from keras_mp.diagnosis.overflow_search.record import (
     Recorder,
     Value,
 )
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
-from keras_mp.diagnosis.overflow_search.undefined import undefined, undefined_gradient
+from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport
+from keras_mp.diagnosis.overflow_search.undefined import undefined
 from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.tensors import dtype_of
 
@@ -72,13 +69,7 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
     given = {name: part for name, part in given.items() if part is not None}
     model = dry_run.model
     recorder = Recorder(model, given)
-    program = run_as_program(dry_run, programs)
-    if program is None:
-        with observed_by(recorder, model):
-            out = dry_run.run(metrics=True)
-    else:
-        out = program.out
-        program.replay(recorder)
+    out, program = observed_step(dry_run, recorder, programs)
     backward: list[Found] = []
     blamed: set[int] = set()
     if out.scaled_loss is not None and model.trainable_variables:
@@ -92,7 +83,7 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
     forward = list(_forward(recorder, harmful, dry_run.loss_scale, out))
     last = [found for found in forward if found[0].where == "metric"]
     before = [found for found in forward if found[0].where != "metric"]
-    found = tuple(_folded((*before, *backward, *last)))
+    found = tuple(_without_repetitions((*before, *backward, *last)))
     found = _in_a_time_step(found, dry_run, given, out)
     loss = None if out.loss is None else float(as_numpy(out.loss))
     report = OverflowReport(
@@ -132,7 +123,7 @@ def _makers(value: Value) -> Any:
     return None if value.record is None else value.record.call.site.running
 
 
-def _folded(found: Iterable[Found]) -> Iterator[Found]:
+def _without_repetitions(found: Iterable[Found]) -> Iterator[Found]:
     """Yields one finding for those that a line has made several times, as in each time step."""
     alike: dict[Any, list[Found]] = {}
     for one in found:
@@ -333,7 +324,7 @@ def _handed_on(
         return
     again = None if record.has_custom_gradient else differentiate(record, upstream, weights)
     by_source, by_weight = again or ([None] * len(record.sources), [None] * len(weights))
-    note = undefined_gradient(record)
+    note = undefined(record, gradient=True)
     for i, value, gradient, alone in suspects:
         largest = None if by_source[i] is None else _largest(by_source[i])
         if (

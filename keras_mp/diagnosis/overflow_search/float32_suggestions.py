@@ -16,27 +16,24 @@ import numpy as np
 
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import foreign_parts
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.calls import Call, Where
-from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.observers import changed_by
+from keras_mp.diagnosis.dry_run.observers import Call, Where, changed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
-from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.gradients import widened
-from keras_mp.diagnosis.overflow_search.lost_constants import (
+from keras_mp.diagnosis.overflow_search.record import Record
+from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport, Remedy
+from keras_mp.diagnosis.overflow_search.undefined import (
     LARGER,
     LostConstant,
     folded_away,
     lost_constants,
 )
-from keras_mp.diagnosis.overflow_search.record import Record
-from keras_mp.diagnosis.overflow_search.remedy import Remedy
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
 from keras_mp.optimizer.widened import in_float32
 
 _ROUNDS = 8
@@ -91,12 +88,9 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
         return analyse(dry_run, StepPrograms(model))
 
     changes, then, error = _changes(analysis, model, search, backward)
-    for loss, found in changes.losses.values():
-        remedies.append(_of_loss(loss, found, then, error))
-    for line, found in changes.lines.items():
-        remedies.append(_of_line(line, found, then, error))
-    others = (*_of_constants(analysis, search), *_of_logits(analysis, search))
-    remedies += others
+    remedies += [_of_loss(found, then, error) for _, found in changes.losses.values()]
+    remedies += [_of_line(line, found, then, error) for line, found in changes.lines.items()]
+    remedies += (*_of_constants(analysis, search), *_of_logits(analysis, search))
     remedies = [replace(remedy, scale=dry_run.loss_scale) for remedy in remedies]
     # An epsilon or logits that do not help are no remedy.
     told = (r for r in remedies if r.helps or r.error or r.is_float32)
@@ -159,7 +153,7 @@ def _changes(
         if changes.size() == before:
             break
         try:
-            now, error = _searched(changes, search), ""
+            now, error = _search_with(changes, search), ""
         except Exception as raised:  # noqa: BLE001 - of layers, some in float32 and some not
             error = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
             # Parts that no key reaches stayed as they were: the whole is to be changed by hand.
@@ -170,11 +164,11 @@ def _changes(
                 break
             changes.by_hand.update(mixed)
             with contextlib.suppress(Exception):  # told as the error above
-                now, error = _searched(changes, search), ""
+                now, error = _search_with(changes, search), ""
     return changes, None if error else now.report.first, error
 
 
-def _searched(changes: _Changes, search: Callable[[], Analysis]) -> Analysis:
+def _search_with(changes: _Changes, search: Callable[[], Analysis]) -> Analysis:
     owned = [loss for loss, _ in changes.losses.values()]
 
     def change(call: Call) -> Call:
@@ -307,7 +301,7 @@ def _of_scale(fits: float, scale: float) -> Remedy:
     )
 
 
-def _of_loss(loss: Any, found: Finding, then: Finding | None, error: str) -> Remedy:
+def _of_loss(found: Finding, then: Finding | None, error: str) -> Remedy:
     text = (
         f'Give {found.layer} ({found.layer_class}) dtype="float32" where you make it, as losses '
         "and metrics have by default."
@@ -342,7 +336,7 @@ def _of_constants(analysis: Analysis, search: Callable[[], Analysis]) -> Iterato
 
     candidates = [x for x in LARGER if all(one.is_held(x, "float16") for one in found)]
     for larger in candidates:
-        then, error = _tried(search, changed_by(with_(larger)))
+        then, error = _try_within(search, changed_by(with_(larger)))
         if then is None and not error:
             break
     for value, source in dict.fromkeys((one.value, one.source) for one in found):
@@ -371,7 +365,7 @@ def _of_logits(analysis: Analysis, search: Callable[[], Analysis]) -> Iterator[R
         makers = [m for m in analysis.makers if getattr(m, "activation", None) in squashing]
         if not makers or len(makers) != len(analysis.makers):
             continue
-        then, error = _tried(search, _from_logits(options, makers))
+        then, error = _try_within(search, _from_logits(options, makers))
         names = " and ".join(dict.fromkeys(maker.name for maker in makers))
         yield Remedy(
             "from_logits",
@@ -385,7 +379,7 @@ def _of_logits(analysis: Analysis, search: Callable[[], Analysis]) -> Iterator[R
         return
 
 
-def _tried(
+def _try_within(
     search: Callable[[], Analysis], scope: contextlib.AbstractContextManager[None]
 ) -> tuple[Finding | None, str]:
     """Returns what is left in a scope, and what trying it raised."""
@@ -398,16 +392,12 @@ def _tried(
 
 @contextlib.contextmanager
 def _from_logits(options: dict[str, Any], makers: Iterable[Any]) -> Iterator[None]:
-    before = [(maker, maker.activation) for maker in makers]
     try:
         options["from_logits"] = True
-        for maker, _ in before:
-            maker.activation = keras.activations.linear
-        yield
+        with keras_hooks.replaced(makers, "activation", keras.activations.linear):
+            yield
     finally:
         options["from_logits"] = False
-        for maker, activation in before:
-            maker.activation = activation
 
 
 @contextlib.contextmanager

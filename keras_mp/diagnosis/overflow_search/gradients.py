@@ -10,13 +10,18 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.foreign_parts import Part
-from keras_mp.diagnosis.dry_run.calls import Call
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.isolation import isolated
-from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.observers import observed_by, unobserved
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey, zeros_like
+from keras_mp.diagnosis.dry_run.observers import Call, observed_by, unobserved
 from keras_mp.diagnosis.dry_run.step import DryRun
-from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, map_floats
+from keras_mp.diagnosis.dry_run.tensors import (
+    Perturber,
+    TensorKey,
+    as_numpy,
+    floats,
+    map_floats,
+    zeros_like,
+)
 from keras_mp.diagnosis.overflow_search.record import CAST, Record, Recorder, Value
 from keras_mp.graph_rewrite.tensors import dtype_of
 
@@ -39,7 +44,7 @@ class Gradients:
         self.of_variable = of_variable
         self._of_value: dict[int, Any] = {}
         self._of_use: dict[tuple[int, int], Any] = {}
-        for key, value, user in _wanted(recorder):
+        for key, value, user in _inputs_of(recorder):
             gradient = of_tensor.get(key)
             if gradient is None:
                 continue
@@ -71,7 +76,9 @@ class Gradients:
         return self.of(value), len(value.users) == 1
 
 
-def _wanted(recorder: Recorder) -> Iterator[tuple[TensorKey, Value, Record | None]]:
+def _inputs_of(
+    recorder: Recorder,
+) -> Iterator[tuple[TensorKey, Value, Record | None]]:
     """Yields the tensors by which to differentiate.
 
     Each with its value, and with the record that takes it where only this use of it is meant.
@@ -91,7 +98,7 @@ def _wanted(recorder: Recorder) -> Iterator[tuple[TensorKey, Value, Record | Non
 
 def eager_gradients(dry_run: DryRun, recorder: Recorder) -> Gradients:
     """Returns the gradients of a step that was recorded op by op."""
-    zeros = {key: zeros_like(value.tensor) for key, value, _ in _wanted(recorder)}
+    zeros = {key: zeros_like(value.tensor) for key, value, _ in _inputs_of(recorder)}
     weights = list(dry_run.model.trainable_variables)
     added, observed = list(zeros.values()), observed_by(Perturber(zeros), dry_run.model)
     found = dry_run.gradients([*weights, *added], added, observed)

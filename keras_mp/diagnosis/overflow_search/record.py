@@ -13,10 +13,9 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.common import custom_gradients
-from keras_mp.diagnosis.dry_run.calls import Call, KeyCounter, Site, Where
-from keras_mp.diagnosis.dry_run.layers import variable_names
-from keras_mp.diagnosis.dry_run.observers import Observer, unobserved
+from keras_mp.backends.common.foreign_parts import variable_names
+from keras_mp.diagnosis.dry_run.observers import Call, KeyCounter, Observer, Site, Where, unobserved
+from keras_mp.diagnosis.dry_run.source_lines import is_in_custom_gradient
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of, trainable_in
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 
@@ -177,7 +176,7 @@ class Recorder(Observer):
         self.records.append(record)
 
     def _add(self, record: Record, made: list[Any], inside: frozenset[int] = frozenset()) -> None:
-        record.has_custom_gradient = custom_gradients.is_inside()
+        record.has_custom_gradient = is_in_custom_gradient()
         taken = [*record.sources, *map(self._variable, _variables(record))]
         causes = inside.union(*(value.causes for value in taken))
         # An inf among the arguments is there on purpose; a nan that is made of it is not.

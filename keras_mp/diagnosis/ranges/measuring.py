@@ -8,14 +8,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.backends.common.foreign_parts import Part
-from keras_mp.diagnosis.dry_run.calls import Call, Site
-from keras_mp.diagnosis.dry_run.layers import layers_of, variable_names
-from keras_mp.diagnosis.dry_run.observers import Observer, observed_by, unobserved
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey, zeros_like
-from keras_mp.diagnosis.dry_run.program import Program, StepPrograms
+from keras_mp.backends.common.foreign_parts import Part, variable_names
+from keras_mp.backends.keras_hooks import layers_of
+from keras_mp.diagnosis.dry_run.observers import Call, Observer, Site, observed_by, unobserved
+from keras_mp.diagnosis.dry_run.program import Program, StepPrograms, observed_step
 from keras_mp.diagnosis.dry_run.step import DryRun
-from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
+from keras_mp.diagnosis.dry_run.tensors import (
+    Perturber,
+    TensorKey,
+    as_numpy,
+    floats,
+    is_finite,
+    numbers_of,
+    zeros_like,
+)
 from keras_mp.diagnosis.ranges.magnitudes import FIRST, FORMATS, LAST, MagnitudeStatistics
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 
@@ -157,13 +163,7 @@ class Measurement:
 
         with np.errstate(all="ignore"):
             observer = _Outputs(take)
-            program = self._programs.run(dry_run)
-            if program is None:
-                with observed_by(observer, self.model, ops=False):
-                    out = dry_run.run()
-            else:
-                out = program.out
-                program.replay(observer)
+            out, program = observed_step(dry_run, observer, self._programs, ops=False)
             self.overflowing.update(observer.overflowing)
             for key, (site, tensor) in list(outputs.items()):
                 numbers = numbers_of(tensor)

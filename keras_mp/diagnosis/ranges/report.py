@@ -13,10 +13,10 @@ from typing import Any
 import keras
 
 from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.batches import for_each
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.checks import check_model, checked_scale
-from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.diagnosis.dry_run.step import check_model, checked_scale
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.ranges import drawing, file
 from keras_mp.diagnosis.ranges.advice import advise
@@ -71,7 +71,7 @@ class RangeReport(Renderable):
 
     @property
     def float32_layers(self) -> Float32Layers:
-        """The layers that are to compute in float32 where others do in float16, as code."""
+        """The layers that need float32 beside float16 layers, as code."""
         advice = self.advice
         if "float32" in advice:
             return Float32Layers.of(advice["float32"])
@@ -81,7 +81,7 @@ class RangeReport(Renderable):
         return Float32Layers("mixed_float16", tuple(paths), policies)
 
     def policy_map(self, dtype: str | None = None) -> Any:
-        """Returns the dtype policies that are advised, by layer.
+        """Returns the advice as a `keras.dtype_policies.DTypePolicyMap`.
 
         Set it with `keras_mp.set_global_policy` and build the model again. Layers are found by
         their names then: give names to layers and model, as Keras counts its own up.
@@ -108,7 +108,7 @@ class RangeReport(Renderable):
         return dict(json_values(self._ranges))
 
     def save(self, path: str | Path) -> None:
-        """Writes it, whole or not at all.
+        """Writes it atomically.
 
         Args:
             path: A file that ends in .json; or a folder, which is made if it is not there, in which
@@ -170,7 +170,7 @@ def range_report(
     loss_scale: float | None = None,
     batch_size: int | None = None,
 ) -> RangeReport:
-    """Measures activations, weights and gradients of a model, and what float16 makes of them.
+    """Measures how float16 and bfloat16 represent activations, weights and gradients.
 
     Each batch is run forward and backward as `fit` does it, at the loss scale and in the dtypes
     that the model has, and its numbers are counted by power of two; none is kept. Where gradients

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.diagnosis.overflow_search.finding import Finding
+from keras_mp.diagnosis.overflow_search.report import Finding
 from keras_mp.files.json_files import json_values
 from keras_mp.float_formats import LARGEST
 from keras_mp.rendering.model import Part, Renderable, Text

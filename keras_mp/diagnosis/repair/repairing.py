@@ -8,11 +8,10 @@ import numpy as np
 
 from keras_mp.backends.common.compiling import without_optimization
 from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.batches import one_batch
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.checks import check_model, current_scale
-from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.step import DryRun
+from keras_mp.diagnosis.dry_run.step import DryRun, check_model, current_scale
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.repair.live import (

@@ -18,9 +18,9 @@ from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.dry_run.tensors import as_numpy
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
-from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.float32_suggestions import suggested
-from keras_mp.diagnosis.overflow_search.lost_constants import folded_away
+from keras_mp.diagnosis.overflow_search.report import Finding
+from keras_mp.diagnosis.overflow_search.undefined import folded_away
 from keras_mp.diagnosis.repair.changes import Change, all_changes, in_float32
 from keras_mp.diagnosis.repair.record import Verdict
 from keras_mp.diagnosis.repair.trials import Trials

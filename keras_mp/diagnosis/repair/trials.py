@@ -4,14 +4,12 @@ import contextlib
 import copy
 from collections.abc import Sequence
 
-from keras_mp.diagnosis.dry_run.calls import Call
-from keras_mp.diagnosis.dry_run.observers import changed_by, observed_by
-from keras_mp.diagnosis.dry_run.perturbing import Perturber
+from keras_mp.diagnosis.dry_run.observers import Call, changed_by, observed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import floats, is_finite
+from keras_mp.diagnosis.dry_run.tensors import Perturber, floats, is_finite
 from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
-from keras_mp.diagnosis.overflow_search.lost_constants import LostConstant
+from keras_mp.diagnosis.overflow_search.undefined import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
 
 

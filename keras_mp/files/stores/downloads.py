@@ -12,8 +12,9 @@
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,21 @@ def with_sizes(entries: Iterable[Entry]) -> list[Entry]:
         StoreError: The store does not answer.
     """
     return [
-        one if one.type == "file" and one.size is not None else _named(one, entry(one.url))
+        one if one.type == "file" and one.size is not None else _rename(one, entry(one.url))
         for one in entries
     ]
 
 
-def _named(listed: Entry, asked_for: Entry) -> Entry:
+def _rename(listed: Entry, asked_for: Entry) -> Entry:
     return replace(asked_for, name=listed.name, url=listed.url)
 
 
-def download(
-    entries: Iterable[Entry], folder: Path, progress: Callable[[int], object] = lambda _: None
-) -> list[Path]:
+def download(entries: Iterable[Entry], folder: Path) -> list[Path]:
     """Downloads files into a folder, under their names, and checks them.
 
     Args:
         entries: Files, as listed.
         folder: An empty folder.
-        progress: Called with the size of each file when it is complete.
 
     Raises:
         Changed: A file changed meanwhile.
@@ -62,7 +60,6 @@ def download(
         to = folder / _local(one)
         to.parent.mkdir(parents=True, exist_ok=True)
         _download(one, to)
-        progress(to.stat().st_size)
         files.append(to)
     for one in entries:
         if not one.is_same(entry(one.url)):
@@ -113,10 +110,10 @@ def _download(one: Entry, to: Path) -> None:
         if not left:
             why = f"gave {size} bytes, {len(PAUSES) + 1} times, but the store lists {one.size}"
             raise StoreError.of(one.url, why)
-    if one.md5 is None or (first := _md5(to)) == one.md5:
+    if one.md5 is None or (first := md5_of(to)) == one.md5:
         return
     _read(one, to)
-    if _md5(to) not in (first, one.md5):
+    if md5_of(to) not in (first, one.md5):
         raise StoreError.of(one.url, "two reads of it differ, and neither has the store's checksum")
 
 
@@ -134,10 +131,7 @@ def _read(one: Entry, to: Path) -> None:
     with_retries(one.url, work)
 
 
-def _md5(path: Path) -> str:
+def md5_of(path: Path) -> str:
+    """Returns the MD5 of a local file, hexadecimal."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, _new_md5).hexdigest()
-
-
-def _new_md5() -> Any:
-    return hashlib.md5(usedforsecurity=False)
+        return hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()

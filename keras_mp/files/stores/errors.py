@@ -1,6 +1,9 @@
-"""Errors of stores: OSErrors that name the address without its secrets."""
+"""Errors of stores: OSErrors that name the address without its secrets, also of a local copy."""
 
+import contextlib
 import errno
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 from keras_mp.files.stores.urls import redacted
@@ -57,3 +60,24 @@ class NoRoom(StoreError):
     """The scratch folder is full, or its limit is too small."""
 
     number = errno.ENOSPC
+
+
+@contextlib.contextmanager
+def named(folder: Path, url: str) -> Iterator[None]:
+    """Makes errors name an address instead of a local folder."""
+    old, new = str(folder), redacted(url).rstrip("/")
+
+    def said(value: object) -> object:
+        return value.replace(old, new) if isinstance(value, str) else value
+
+    try:
+        yield
+    except Exception as error:
+        error.args = tuple(said(value) for value in error.args)
+        attributes = vars(error) if hasattr(error, "__dict__") else {}
+        for key, value in list(attributes.items()):
+            if isinstance(value, str):
+                setattr(error, key, said(value))
+        if isinstance(error, OSError) and error.filename is not None:
+            error.filename = said(str(error.filename))
+        raise

@@ -83,13 +83,12 @@ def exists(url: str) -> bool:
     return True
 
 
-def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
+def listed(url: str, *, deep: bool) -> list[Entry]:
     """Returns the content of a folder, by one listing, sorted by name.
 
     Args:
         url: The folder.
-        deep: Whether to include the content of its folders.
-        folders: Whether to include the folders themselves; always without `deep`.
+        deep: Whether to include the content of its folders, without the folders themselves.
 
     Raises:
         NotThere: There is no such folder, or it is empty.
@@ -101,7 +100,7 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
         if not deep:
             return {one["name"]: one for one in fs.ls(path, detail=True)}
         options = {"maxdepth": _WEB_DEPTH} if scheme(url) in ("http", "https") else {}
-        infos = fs.find(path, detail=True, withdirs=folders, **options)
+        infos = fs.find(path, detail=True, **options)
         if not infos:
             fs.ls(path)  # which gives a reason, where `find` does not
         return infos  # type: ignore[no-any-return]
@@ -137,11 +136,11 @@ def _entry(name: str, url: str, info: Mapping[str, Any]) -> Entry:
         int(size) if isinstance(size, int) else None,
         version,
         _md5(info),
-        _modified(info),
+        _modification_time(info),
     )
 
 
-def _modified(info: Mapping[str, Any]) -> float | None:
+def _modification_time(info: Mapping[str, Any]) -> float | None:
     for key in ("mtime", "LastModified", "last_modified", "updated", "modified"):
         value = info.get(key)
         if isinstance(value, datetime.datetime):

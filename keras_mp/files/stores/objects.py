@@ -2,10 +2,11 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 from keras_mp.files import locked_folders
-from keras_mp.files.stores.drivers import SFTP, with_retries
+from keras_mp.files.stores.drivers import SFTP, T, with_retries
 from keras_mp.files.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.files.stores.urls import parent, scheme
 
@@ -59,11 +60,7 @@ def write_text(url: str, text: str, *, atomic: bool = True) -> None:
                 fs.rm_file(beside)
             raise
 
-    try:
-        with_retries(url, work)
-    except NotThere:
-        make_folder(parent(url))
-        with_retries(url, work)
+    _in_folder(url, work)
 
 
 def create_text(url: str, text: str) -> bool:
@@ -96,13 +93,18 @@ def create_text(url: str, text: str) -> bool:
         return bytes(fs.cat_file(path)) == data
 
     try:
-        try:
-            return with_retries(url, work)
-        except NotThere:
-            make_folder(parent(url))
-            return with_retries(url, work)
+        return _in_folder(url, work)
     except ThereAlready:
         return False
+
+
+def _in_folder(url: str, work: Callable[[Any, str], T]) -> T:
+    """Does what `with_retries` does; creates missing folders."""
+    try:
+        return with_retries(url, work)
+    except NotThere:
+        make_folder(parent(url))
+        return with_retries(url, work)
 
 
 def delete(url: str) -> None:

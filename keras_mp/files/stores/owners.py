@@ -34,15 +34,15 @@ def is_dead(text: str) -> bool:
 
 
 def _process(pid: int) -> dict[str, object]:
-    return {"host": _host(), "pid": pid, "started": _started(pid)}
+    return {"host": _host(), "pid": pid, "started": _start_time(pid)}
 
 
 def _is_alive(said: dict[str, object]) -> bool | None:
     """Returns whether a process lives; None if it ran on another machine, or if unknown."""
     pid = said.get("pid")
-    if said.get("host") != _host() or not isinstance(pid, int) or _started(os.getpid()) is None:
+    if said.get("host") != _host() or not isinstance(pid, int) or _start_time(os.getpid()) is None:
         return None
-    return said.get("started") == _started(pid)
+    return said.get("started") == _start_time(pid)
 
 
 def _host() -> list[str]:
@@ -57,7 +57,7 @@ def _host() -> list[str]:
     return facts
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """Returns when a process began, in ticks of this machine; None if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -75,7 +75,7 @@ class Scratch:
         end = time.monotonic() + PATIENCE
         while True:
             with _alone(self.place):
-                if self.limit is None or self._held() + size <= self.limit:
+                if self.limit is None or self._reserved_bytes() + size <= self.limit:
                     folder = stack.enter_context(locked_folders.made(self.place))
                     (folder / _SIZE).write_text(str(size))
                     inside = folder / "files"
@@ -86,7 +86,7 @@ class Scratch:
             time.sleep(_PAUSE)
             locked_folders.remove_stale(self.place)
 
-    def _held(self) -> int:
+    def _reserved_bytes(self) -> int:
         held = 0
         for each in self.place.glob(f"{locked_folders.START}*{locked_folders.END}/{_SIZE}"):
             with contextlib.suppress(OSError, ValueError):

@@ -4,7 +4,6 @@ It is uploaded into a temporary folder beside its place, checked there, and move
 """
 
 import contextlib
-import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from keras_mp.files import locked_folders
 from keras_mp.files.stores import owners
+from keras_mp.files.stores.downloads import md5_of
 from keras_mp.files.stores.drivers import with_retries
 from keras_mp.files.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.files.stores.listing import Entry, entry, exists, listed
@@ -123,11 +123,7 @@ def _check(url: str, file: Path) -> None:
     there, size = entry(url), file.stat().st_size
     if there.size is not None and there.size != size:
         raise StoreError.of(url, f"was uploaded with {size} bytes, but the store has {there.size}")
-    if there.md5 is None:
-        return
-    with file.open("rb") as opened:
-        mine = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if mine != there.md5:
+    if there.md5 is not None and md5_of(file) != there.md5:
         # An ETag need not be an MD5: read the file back.
         _compare(url, file)
 

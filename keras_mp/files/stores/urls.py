@@ -29,7 +29,7 @@ def is_url(path: object) -> bool:
     >>> is_url("s3://old/models"), is_url("models/a.keras"), is_url("C://models"), is_url("file:///a")
     (True, False, False, False)
     """
-    match = _URL.match(_uncached(path)) if isinstance(path, str) else None
+    match = _URL.match(_without_caches(path)) if isinstance(path, str) else None
     return match is not None and scheme(match[0]) not in _LOCAL
 
 
@@ -39,13 +39,13 @@ def plain(path: str) -> str:
     >>> plain("simplecache::s3://old/models"), plain("filecache::file:///models"), plain("models")
     ('s3://old/models', '/models', 'models')
     """
-    path = _uncached(path)
+    path = _without_caches(path)
     if _URL.match(path) and scheme(path) in _LOCAL:
         return local_of(path).as_posix()
     return path
 
 
-def _uncached(path: str) -> str:
+def _without_caches(path: str) -> str:
     while (match := _CHAIN.match(path)) and match[1].lower() in _CACHES:
         path = path[match.end() :]
     return path
@@ -66,7 +66,7 @@ def local_of(path: str | Path) -> Path:
     >>> local_of("file:///models/a%20b.keras").as_posix(), local_of("models").as_posix()
     ('/models/a b.keras', 'models')
     """
-    text = _uncached(str(path))
+    text = _without_caches(str(path))
     if _URL.match(text) and scheme(text) in _LOCAL:
         return Path(unquote(text.partition("://")[2].removeprefix("localhost")))
     return Path(path)
@@ -74,7 +74,7 @@ def local_of(path: str | Path) -> Path:
 
 def scheme(url: str) -> str:
     """Returns the part before `://` in lower case, without caches."""
-    return _uncached(url).partition("://")[0].rpartition("::")[2].lower()
+    return _without_caches(url).partition("://")[0].rpartition("::")[2].lower()
 
 
 def join(url: str, *names: str) -> str:
@@ -135,7 +135,7 @@ def redacted(path: object) -> str:
     text = str(path)
     if not is_url(text):
         return text
-    text = _uncached(text)
+    text = _without_caches(text)
     head, _, rest = text.partition("://")
     user, at, rest = _user(rest)
     rest, mark, _ = rest.partition("?")

@@ -283,6 +283,21 @@ case("RandomStandardNormal TruncatedNormal RandomUniform", [2, 3], dtype="float3
 case("RandomStandardNormal", [2, 3], dtype="float16")
 case("RandomUniformInt", [5], 2, 9)
 case("RandomShuffle", F)
+SEED, KEY, COUNTER = [3, 4], np.array([5], "uint64"), np.array([6, 7], "uint64")
+case("StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal", [2, 3], SEED)
+case("StatelessRandomUniformInt", [5], SEED, 2, 9)
+case(
+    "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2",
+    [2, 3],
+    KEY,
+    COUNTER,
+    1,
+    dtype="float32",
+)
+case("StatelessRandomUniformIntV2", [5], KEY, COUNTER, 1, 2, 9)
+
+case("Bucketize", F, boundaries=[-0.5, 0.0, 1.0])
+case("Bucketize", CERTAIN, boundaries=[1.0])
 
 for x in (LOPSIDED, TALL, WIDE):
     case("Qr Svd", x, full_matrices=False)

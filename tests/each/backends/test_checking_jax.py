@@ -16,6 +16,7 @@ def checked(gradients, scale, tell_each, jit=True):
     import jax
     import jax.numpy as jnp
 
+    from keras_mp.backends.common.numerics import Update
     from keras_mp.backends.jax.checking import check
 
     variables = [
@@ -23,9 +24,8 @@ def checked(gradients, scale, tell_each, jit=True):
     ]
 
     def look(gradients, scale):
-        return check(
-            gradients, variables, scale, [False] * len(gradients), lambda g: g / scale, tell_each
-        )
+        update = Update(None, gradients, variables, scale, [False] * len(gradients))
+        return check(update, lambda g: g / scale, tell_each)
 
     given = [None if g is None else jnp.asarray(g) for g in gradients]
     found = (jax.jit(look) if jit else look)(given, jnp.float32(scale))

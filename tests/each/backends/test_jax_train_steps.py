@@ -1,5 +1,7 @@
 """A `train_step` of one's own on JAX, which is handed the state: what works, and what is said."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -96,16 +98,19 @@ BAKED_IN = list(USES)[2:6]
 @pytest.mark.parametrize("use", BAKED_IN)
 def test_a_scale_that_would_be_a_constant_is_warned_of(use, train):
     """train_on_batch leaves the values in the variables."""
-    with pytest.warns(UserWarning, match=r"as a constant.*stateless_scale_loss"):
+    message = r"as a constant.*stateless_scale_loss"
+    with pytest.warns(UserWarning, match=message) as caught:
         train(use, method="train_on_batch")
+    told = [each for each in caught if re.search(message, str(each.message))]
+    assert {each.filename for each in told} == {__file__}
 
 
 def test_the_recipe_logs_what_keras_logs(make_model, data):
     """The mean over an epoch, of the loss and of each metric."""
-    page = (ROOT / "docs" / "how-to" / "custom-loops.md").read_text(encoding="utf-8")
-    recipe = page[page.index("class Custom(keras.Model)") :]
-    names = {}
-    exec("import jax, keras\n" + recipe[: recipe.index("\n\n\ninputs =")], names)
+    page = (ROOT / "docs" / "how-to" / "leave-tensorflow.md").read_text(encoding="utf-8")
+    recipe = page[page.index("import jax\n\n\nclass Custom(keras.Model)") :]
+    names = {"keras": keras}
+    exec(recipe[: recipe.index("```")], names)
     logs = []
     for cls in (names["Custom"], keras.Model):
         small = make_model()

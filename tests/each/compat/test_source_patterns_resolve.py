@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 from keras_mp.migration.rules.other_packages import ADDONS, decide
 from tests.backends import on_one
 
@@ -68,7 +68,7 @@ def resolve(name):
 def test_every_name_of_ours_is_there(name):
     text = RESULTS[name].read_text(encoding="utf-8")
     for unsafe in (False, True):
-        for each in names_of_ours(rewrite(text, unsafe=unsafe).text):
+        for each in names_of_ours(rewrite(text, Options(unsafe=unsafe)).text):
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore", DeprecationWarning

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.private_names import PRIVATE_NAMES
 from tests import private_names
 
 BACKEND = keras.backend.backend()
@@ -48,6 +47,7 @@ def excluding():
     return built(optimizer)
 
 
+PRIVATE_NAMES = private_names.table()
 SUBJECTS = {
     "Layer": lambda: compiled().layers[-1],
     "Sequential": compiled,

@@ -67,7 +67,7 @@ def test_threads_begin_without_the_context_of_who_starts_them():
 
 
 def test_callbacks_know_none_of_the_others():
-    """Else `keras_mp/monitor/callback_order.py` can ask."""
+    """Else `keras_mp/monitor/callback.py` can ask."""
 
     class Known(keras.callbacks.Callback):
         def on_train_end(self, logs=None):
@@ -81,7 +81,7 @@ def test_callbacks_know_none_of_the_others():
 
 
 def test_no_framework_tells_that_a_function_has_its_own_gradient(backend):
-    """Else `keras_mp/backends/common/custom_gradients.py` can ask it."""
+    """Else `keras_mp/diagnosis/dry_run/source_lines.py` can ask it."""
     match backend:
         case "jax":
             import jax.custom_derivatives

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import monitor as benchmark
 from keras_mp import LossScaleMonitor, LossScaleOptimizer
 from keras_mp.statistics.step import SkipStreak
-from keras_mp.statistics.step_log import StepLog
+from keras_mp.statistics.step_statistics import StepLog
 
 BACKEND = keras.backend.backend()
 STEPS = 8  # an epoch of `data` has

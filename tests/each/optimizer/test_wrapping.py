@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from keras_mp.optimizer import wrapping
+from keras_mp.optimizer import delegation
 
 
 class Wrapper:
@@ -12,19 +12,19 @@ class Wrapper:
 
 def test_an_optimizer_knows_its_wrapper_while_that_lives():
     optimizer, wrapper = keras.optimizers.SGD(), Wrapper()
-    assert wrapping.wrapper_of(optimizer) is None
-    wrapping.check_unwrapped(optimizer)
-    wrapping.note_wrapper(optimizer, wrapper)
-    assert wrapping.wrapper_of(optimizer) is wrapper
+    assert delegation.wrapper_of(optimizer) is None
+    delegation.check_unwrapped(optimizer)
+    delegation.note_wrapper(optimizer, wrapper)
+    assert delegation.wrapper_of(optimizer) is wrapper
     with pytest.raises(ValueError, match="already wrapped"):
-        wrapping.check_unwrapped(optimizer)
+        delegation.check_unwrapped(optimizer)
     del wrapper
-    wrapping.check_unwrapped(optimizer)
+    delegation.check_unwrapped(optimizer)
 
 
 def test_a_wrapper_in_a_cycle_that_nobody_uses_is_no_hindrance():
     optimizer, wrapper = keras.optimizers.SGD(), Wrapper()
     wrapper.itself = wrapper
-    wrapping.note_wrapper(optimizer, wrapper)
+    delegation.note_wrapper(optimizer, wrapper)
     del wrapper
-    wrapping.check_unwrapped(optimizer)
+    delegation.check_unwrapped(optimizer)

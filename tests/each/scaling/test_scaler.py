@@ -65,9 +65,10 @@ def test_get_scaled_loss_keeps_the_dtype():
 def test_get_scaled_loss_multiplies_in_float32():
     """2**-10 * 2**20 is 2**10, though the scale by itself would be inf in float16."""
     opt = lso(initial_scale=2.0**20)
-    with pytest.warns(UserWarning, match="float16 loss"):
+    with pytest.warns(UserWarning, match="float16 loss") as caught:
         scaled = opt.get_scaled_loss(ops.cast(ops.array(2.0**-10), "float16"))
     assert float(scaled) == 2.0**10
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_get_unscaled_gradients():

@@ -166,7 +166,7 @@ def test_any_state_of_a_layer(make_model, data, compile):
 
 
 def test_frozen_weights_are_not_copied(make_model):
-    from keras_mp.state.assigned_state import assigned_variables
+    from keras_mp.state.state_protection import assigned_variables
 
     layer = Keeps()
     model = make_model("float32", layer)

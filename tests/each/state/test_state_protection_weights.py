@@ -11,7 +11,7 @@ from keras import layers, ops
 import keras_mp
 from keras_mp import LossScaleOptimizer
 from keras_mp.diagnosis.explaining import explain
-from keras_mp.state.assigned_state import (
+from keras_mp.state.state_protection import (
     assigned_variables,
     self_assigned_weights,
 )

@@ -24,9 +24,9 @@ class Scale:
 
 def counts_of(names=NAMES):
     trained = [keras.Variable(0.0, name=name) for name in names]
-    _, variables, backend = core_parts.places()
-    count, scale = StepCount(variables, backend), Scale()
-    counts = OverflowCounts(count, scale, variables, backend)
+    _, variables = core_parts.places()
+    count, scale = StepCount(variables), Scale()
+    counts = OverflowCounts(count, scale, variables)
     counts.build(trained, variables)
     return trained, count, scale, counts
 

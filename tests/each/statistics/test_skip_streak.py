@@ -11,8 +11,8 @@ class Asker:
 
 
 def after(*kinds):
-    _, variables, backend = core_parts.places()
-    runs = SkipStreak(variables, backend)
+    _, variables = core_parts.places()
+    runs = SkipStreak(variables)
     tell(runs, *kinds)
     return runs
 

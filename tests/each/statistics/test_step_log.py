@@ -3,7 +3,7 @@
 import pytest
 
 from keras_mp.statistics.step import StepCount
-from keras_mp.statistics.step_log import StepLog
+from keras_mp.statistics.step_statistics import StepLog
 from tests import core_parts
 
 KINDS = [0, 1, 0, 0, 2, 0, 1]
@@ -11,9 +11,9 @@ KINDS = [0, 1, 0, 0, 2, 0, 1]
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 10])
 def test_the_last_rows_are_there(rows):
-    _, variables, backend = core_parts.places()
-    count = StepCount(variables, backend)
-    log = StepLog(rows, count, None, variables, backend)
+    _, variables = core_parts.places()
+    count = StepCount(variables)
+    log = StepLog(rows, count, None, variables)
     told = []
     for number, kind in enumerate(KINDS, start=1):
         each = core_parts.step(kind, scale=float(2**number))
@@ -27,9 +27,9 @@ def test_the_last_rows_are_there(rows):
 
 def test_steps_that_were_taken_elsewhere_have_no_row():
     """Their number is restored, and what they were is not."""
-    _, variables, backend = core_parts.places()
-    count = StepCount(variables, backend)
-    log = StepLog(8, count, None, variables, backend)
+    _, variables = core_parts.places()
+    count = StepCount(variables)
+    log = StepLog(8, count, None, variables)
     count._steps.assign(5)
     each = core_parts.step(1, scale=4.0)
     count.note(each)

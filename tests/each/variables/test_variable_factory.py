@@ -6,7 +6,7 @@ from tests import core_parts
 
 
 def test_a_variable_is_the_optimizers():
-    optimizer, variables, _ = core_parts.places()
+    optimizer, variables = core_parts.places()
     before = len(optimizer.variables)
     added = variables.add("thing", 3)
     assert optimizer.variables[before:] == [added]
@@ -16,14 +16,14 @@ def test_a_variable_is_the_optimizers():
 
 
 def test_the_keys_of_object_graphs_have_no_underscore():
-    optimizer, variables, _ = core_parts.places()
+    optimizer, variables = core_parts.places()
     scale = variables.add("dynamic_scale", 8.0, "float32")
     assert optimizer.dynamic_scale is scale
     assert not hasattr(optimizer, "_dynamic_scale")
 
 
 def test_what_files_keep_beside():
-    _, variables, _ = core_parts.places()
+    _, variables = core_parts.places()
     one = variables.add_extra("one", 1)
     others = {name: variables.add(name) for name in ("two", "three")}
     variables.save_extra(**others)

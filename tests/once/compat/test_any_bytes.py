@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.migration.code import ignoring
-from keras_mp.migration.code.planning import Options, plan
+from keras_mp.migration.code.planning import plan
+from keras_mp.migration.code.rewriting import Options
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
 from tests import runs

@@ -18,9 +18,9 @@ from hypothesis import given, settings, strategies as st
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
-from keras_mp.compat.inspecting import hdf5, inspect, state_of_optimizers
+from keras_mp.compat.inspecting import Inspection, hdf5, inspect, state_of_optimizers
 from keras_mp.migration.cli import main
-from tests import bundles, programs
+from tests import bundles, graph_recordings, programs
 from tests.counting import growth
 from tests.fixtures import FIXTURES
 from tests.fuzzing import examples
@@ -767,3 +767,23 @@ sys.exit(code or 3 * bool(heavy & sys.modules.keys()))
 def test_needs_neither_keras_nor_a_framework(path: Path, name: str, loaded: int) -> None:
     command = [sys.executable, "-c", PROBE, str(path), name]
     assert subprocess.run(command, capture_output=True, check=False).returncode == loaded
+
+
+def test_functions_of_a_saved_model_are_listed(capsys: Capture) -> None:
+    path = graph_recordings.folder("coder")
+    found = inspect(path)
+    names = [one.name for one in found.functions]
+    assert names == ["signatures/encode", "signatures/decode", "decode", "encode"]
+    assert found.functions[1].inputs == ["code: float32[None, 2]", "gain: float32[]"]
+    assert all(one.nodes > 2 and not one.refused for one in found.functions)
+    assert Inspection._from_dict(found.to_dict()).functions == found.functions
+    assert main(["inspect", str(path)]) == 0
+    assert "signatures/encode(x: float32[None, 4]) -> code: float32" in capsys.readouterr().out
+
+
+def test_ops_that_cannot_be_evaluated_are_told(tmp_path: Path) -> None:
+    content = (graph_recordings.folder("coder") / "saved_model.pb").read_bytes()
+    (tmp_path / "saved_model.pb").write_bytes(content.replace(b"\x12\x06MatMul", b"\x12\x06PyFunc"))
+    found = inspect(tmp_path)
+    assert found.functions[0].refused == {"PyFunc": "has no counterpart in keras.ops here"}
+    assert "cannot be evaluated: PyFunc (has no counterpart" in str(found)

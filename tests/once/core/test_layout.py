@@ -102,7 +102,10 @@ def test_wheel(built):
         "keras_mp/compat/configs/__init__.py",
         "keras_mp/migration/cli.py",
         "keras_mp/migration/example_tf23.json",
+        "keras_mp/migration/ledger_page.css",
         "keras_mp/migration/ledger_page.js",
+        "keras_mp/rendering/notebook.css",
+        "keras_mp/rendering/page.css",
     ):
         assert name in names
 

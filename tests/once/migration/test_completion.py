@@ -39,7 +39,7 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     ("words", "expected"),
     [
         (["mi"], {"migrate"}),
-        (["re"], {"report"}),
+        (["re"], {"record-script", "report"}),
         (["migrate", "--retr"], {"--retry"}),
         (["migrate", "--retry", "re"], {"refused"}),
         (["migrate", "--target", ""], {"jax", "torch"}),

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from keras_mp.files.stores import objects
-from keras_mp.migration import ledger, ledger_place
+from keras_mp.migration import ledger
 
 pytest.importorskip("fsspec")
 Patch = pytest.MonkeyPatch
 
 
 def test_a_local_one_is_where_it_is(tmp_path: Path) -> None:
-    with ledger_place.open_ledger(str(tmp_path)) as place:
+    with ledger.open_ledger(str(tmp_path)) as place:
         assert place.path == tmp_path / ledger.NAME
         place.saved(now=True)
     assert not place.path.exists()
@@ -33,7 +33,7 @@ def test_what_is_sent_is_a_few_times_the_ledger(monkeypatch: Patch) -> None:
     # A second passes each time that somebody looks at the clock.
     monkeypatch.setattr(time, "monotonic", itertools.count().__next__)
     url = "memory://place/sent"
-    with ledger_place.open_ledger(url) as place:
+    with ledger.open_ledger(url) as place:
         writer = ledger.Writer(place.path)
         for i in range(3000):
             writer.append({"name": f"{i:04}"})
@@ -46,7 +46,7 @@ def test_what_is_sent_is_a_few_times_the_ledger(monkeypatch: Patch) -> None:
     assert text is not None
     assert len(text) == size
     before = len(sent)
-    with ledger_place.open_ledger(url) as place:
+    with ledger.open_ledger(url) as place:
         assert place.path.read_text() == text
         place.saved(now=True)
     assert len(sent) == before, "what is there is not sent again"
@@ -56,7 +56,7 @@ def test_it_waits_and_is_there_at_the_end(monkeypatch: Patch) -> None:
     url = "memory://place/waits"
 
     def write() -> None:
-        with ledger_place.open_ledger(url) as place:
+        with ledger.open_ledger(url) as place:
             place.path.write_text('{"name": "a"}\n')
             place.saved()
             assert objects.read_text(f"{url}/{ledger.NAME}") is None, "not yet"

@@ -71,7 +71,7 @@ def test_who_ends_of_something_else_is_no_matter_of_limits() -> None:
 
 
 def test_time_that_is_enough_costs_nothing() -> None:
-    with Worker() as worker:
+    with closing(Worker()) as worker:
         assert worker.call(fleet_tasks.value, 1, seconds=60.0) == 1
 
 

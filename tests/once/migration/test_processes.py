@@ -1,5 +1,6 @@
 """Processes that do tasks: what dies with one, and what does not."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -38,7 +39,8 @@ from keras_mp.migration.processes import Processes
 Processes(2).submit(exec, work).result()
 """,
     "of sources": """
-from keras_mp.migration.code.planning import Options, plans
+from keras_mp.migration.code.planning import plans
+from keras_mp.migration.code.rewriting import Options
 class Working(Options):
     def __reduce__(self):
         return exec, (work,)
@@ -116,7 +118,7 @@ def test_they_take_no_module_of_the_folder_they_run_in(tmp_path: object) -> None
 
 
 def test_ctrl_c_is_not_for_them() -> None:
-    with Worker(HERE) as worker:
+    with contextlib.closing(Worker(HERE)) as worker:
         assert worker.call(fleet_tasks.value, 1) == 1
         assert os.getpgid(worker.pid) != os.getpgid(0)
         timer = threading.Timer(0.1, worker.kill)

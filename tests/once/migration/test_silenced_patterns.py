@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keras_mp.migration.code.findings import KEPT, Plan
-from keras_mp.migration.code.planning import Options, plan
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.planning import plan
+from keras_mp.migration.code.rewriting import Options, rewrite
 
 PATTERNS = Path(__file__).parents[2] / "data" / "source_patterns"
 NAMES = sorted(

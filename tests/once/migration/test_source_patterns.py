@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from keras_mp.migration.code.depth import is_too_deep
-from keras_mp.migration.code.rewriting import Unparsable, may_concern, rewrite
+from keras_mp.migration.code.libcst_limits import is_too_deep
+from keras_mp.migration.code.rewriting import Options, Unparsable, may_concern, rewrite
 from keras_mp.migration.rules import RULES
 from tests.fuzzing import examples
 
@@ -143,20 +143,20 @@ def test_a_missing_last_line_end_stays_missing(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_changes_where_every_rule_is_skipped(name):
-    assert rewrite(text_of(name), skip=frozenset(RULES)).text == text_of(name)
+    assert rewrite(text_of(name), Options(skip=frozenset(RULES))).text == text_of(name)
 
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_unsafe_rewrites_what_is_not_known(name):
-    result = rewrite(text_of(name), unsafe=True)
+    result = rewrite(text_of(name), Options(unsafe=True))
     assert result.text == text_of(name, ".unsafe")
-    assert rewrite(result.text, unsafe=True).text == result.text
+    assert rewrite(result.text, Options(unsafe=True)).text == result.text
     compile(result.text, name, "exec")
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(UNSAFE)))
 def test_unsafe_changes_nothing_else(name):
-    assert rewrite(text_of(name), unsafe=True).text == text_of(name, ".after")
+    assert rewrite(text_of(name), Options(unsafe=True)).text == text_of(name, ".after")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from keras_mp.migration.cli import main
 from keras_mp.migration.code import planning, rewriting
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.parsed import Unparsable
-from keras_mp.migration.code.planning import Options, plans
+from keras_mp.migration.code.planning import plans
+from keras_mp.migration.code.rewriting import Options
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.rules import RULES
@@ -336,10 +337,10 @@ def test_a_result_that_would_not_parse_is_not_taken(
 def test_a_fault_of_ours_costs_one_file(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    def rewrite(text: str, **options: object) -> Any:
+    def rewrite(text: str, *given: object, **options: object) -> Any:
         if "faulty" in text:
             raise ZeroDivisionError("of ours")
-        return planning_rewrite(text, **options)
+        return planning_rewrite(text, *given, **options)
 
     planning_rewrite: Any = planning.rewrite
     monkeypatch.setattr(planning, "rewrite", rewrite)

@@ -16,7 +16,7 @@ from tests.programs import ROOT
 # Arguments of keras_mp.compat's functions that have an option of the command.
 ARGUMENTS = (
     *("custom_objects", "exact_training", "tf_version", "model_path", "optimizer_path", "compile"),
-    *("strict", "scratch_size", "kind"),
+    *("strict", "scratch_size", "kind", "differences", "from_graph"),
 )
 OF_PYTHON = re.compile(rf"\b({'|'.join(ARGUMENTS)})=")
 # What is said of the output, which is loaded by a program.

@@ -11,8 +11,7 @@ from keras_mp.diagnosis.benchmarking.recommending import Result
 from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.explanation import Explanation, Finding, LossScale, Row
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.diagnosis.overflow_search.finding import Finding as Overflow
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.diagnosis.overflow_search.report import Finding as Overflow, OverflowReport
 from keras_mp.diagnosis.ranges import drawing
 from keras_mp.graph_rewrite.op_report import Report
 from keras_mp.graph_rewrite.painted_graph import Row as Op

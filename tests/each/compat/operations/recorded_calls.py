@@ -67,6 +67,14 @@ def calls() -> dict[str, list[tuple[Any, Case]]]:
 CALLS = calls()
 
 
+def tensors_of(case: Case) -> list[Any]:
+    """Returns the inputs; keys of generators, which are not used, as they are.
+
+    PyTorch has no uint64.
+    """
+    return [one if one.dtype == "uint64" else ops.convert_to_tensor(one) for one in case.inputs]
+
+
 def flat(result: Any) -> list[Any]:
     """Returns the parts of a result, through its lists."""
     if isinstance(result, list | tuple):

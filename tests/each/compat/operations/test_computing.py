@@ -5,13 +5,19 @@ from typing import Any
 
 import keras
 import pytest
-from keras import ops
 
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.computing.evaluating import FUNCTIONS, as_result, evaluate
 from keras_mp.compat.operations.vocabulary import REQUIRED, signatures
 from tests.data.operations.reading import Case
-from tests.each.compat.operations.recorded_calls import BACKEND, CALLS, flat, is_plain, problems
+from tests.each.compat.operations.recorded_calls import (
+    BACKEND,
+    CALLS,
+    flat,
+    is_plain,
+    problems,
+    tensors_of,
+)
 
 
 def results(of: list[tuple[Any, Case]]) -> list[Any]:
@@ -25,7 +31,7 @@ def results(of: list[tuple[Any, Case]]) -> list[Any]:
         pairs = zip(of, inputs, strict=True)
         return [as_result(evaluate(one, given, seed=seed)) for (one, _), given in pairs]
 
-    inputs = [[ops.convert_to_tensor(array) for array in case.inputs] for _, case in of]
+    inputs = [tensors_of(case) for _, case in of]
     if BACKEND != "jax":
         return compute(inputs)
     import jax
@@ -43,7 +49,7 @@ def test_as_tensorflow(operation: str) -> None:
     assert not [text for (one, case), result in pairs for text in problems(one, case, result)]
     for one, case in CALLS[operation]:
         if is_plain(case.result):
-            given = [ops.convert_to_tensor(array) for array in case.inputs]
+            given = tensors_of(case)
             assert flat(evaluate(one, given)) == [part["is"] for part in flat(case.result)], case
 
 

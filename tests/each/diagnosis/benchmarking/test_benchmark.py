@@ -8,8 +8,7 @@ import pytest
 
 import keras_mp
 from keras_mp.diagnosis.benchmarking import made_up
-from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint, retyped
-from keras_mp.diagnosis.benchmarking.variants import VARIANTS
+from keras_mp.diagnosis.benchmarking.rebuilding import VARIANTS, Blueprint, retyped
 from keras_mp.graph_rewrite import hooks, rewritten
 from tests.backends import on_one
 

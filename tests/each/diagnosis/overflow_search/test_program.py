@@ -10,7 +10,7 @@ from keras import layers, ops
 from keras_mp.diagnosis.dry_run import program as programs_of_steps
 from keras_mp.diagnosis.dry_run.program import run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun
-from keras_mp.diagnosis.overflow_search import analysis, search
+from keras_mp.diagnosis.overflow_search import search
 from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.hooks import operators
 
@@ -125,7 +125,7 @@ def searched(model, how, monkeypatch, **kwargs):
         return programs[-1]
 
     before = [keras.ops.convert_to_numpy(v) for v in model.variables]
-    monkeypatch.setattr(analysis, "run_as_program", run)
+    monkeypatch.setattr(programs_of_steps, "run_as_program", run)
     found = search.find_overflow(model, x, y, **kwargs)
     after = [keras.ops.convert_to_numpy(v) for v in model.variables]
     assert all(map(np.array_equal, before, after)) or np.isinf(before[0]).any()

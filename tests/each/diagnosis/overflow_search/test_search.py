@@ -17,8 +17,7 @@ from keras import layers, ops
 from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
 from keras_mp.backends.common.compiling import without_optimization
 from keras_mp.diagnosis.dry_run.observers import Observer, observed_by
-from keras_mp.diagnosis.overflow_search.finding import Finding
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport
 from keras_mp.diagnosis.overflow_search.search import find_overflow
 from keras_mp.graph_rewrite import hooks, rewritten
 

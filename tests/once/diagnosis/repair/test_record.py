@@ -3,7 +3,7 @@
 import json
 
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.diagnosis.overflow_search.finding import Finding
+from keras_mp.diagnosis.overflow_search.report import Finding
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
 
 OVERFLOW = Finding(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_mp.migration.cli import main
-from keras_mp.migration.code.rewriting import may_concern, rewrite
+from keras_mp.migration.code.rewriting import Options, may_concern, rewrite
 
 PROGRAM = """\
 import tensorflow as tf
@@ -98,17 +98,17 @@ def test_artefacts_of_a_folder_are_left_alone(tmp_path, program, capsys):
 
 
 def test_it_goes_with_the_rules_of_mixed_precision():
-    result = rewrite(BOTH, keras3=True)
+    result = rewrite(BOTH, Options(keras3=True))
     assert (
         "keras_mp.LossScaleOptimizer(tf.keras.optimizers.Adam(learning_rate=1e-3))" in result.text
     )
     assert {f.rule for f in result.findings} == {"KMP002", "KMP105"}
-    assert rewrite(result.text, keras3=True).text == result.text
+    assert rewrite(result.text, Options(keras3=True)).text == result.text
 
 
 def test_the_findings_of_mixed_precision_are_the_same_with_it():
     plain = list(rewrite(BOTH).findings)
-    with_it = [f for f in rewrite(BOTH, keras3=True).findings if f.rule < "KMP100"]
+    with_it = [f for f in rewrite(BOTH, Options(keras3=True)).findings if f.rule < "KMP100"]
     assert plain == with_it
 
 
@@ -138,9 +138,9 @@ def test_a_notebook(tmp_path, capsys):
 
 def test_which_files_are_parsed():
     assert not may_concern(b"import keras")
-    assert may_concern(b"import keras", keras3=True)
-    assert may_concern(b"get_scaled_loss", keras3=True)
-    assert not may_concern(b"import torch", keras3=True)
+    assert may_concern(b"import keras", options=Options(keras3=True))
+    assert may_concern(b"get_scaled_loss", options=Options(keras3=True))
+    assert not may_concern(b"import torch", options=Options(keras3=True))
 
 
 def test_it_is_an_option_of_source_code(tmp_path, capsys):

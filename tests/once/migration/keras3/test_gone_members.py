@@ -79,10 +79,10 @@ def test_of_an_optimizer_of_the_program_each_name_is_told_once():
 
 
 def test_a_program_without_keras_has_none():
-    from keras_mp.migration.code.rewriting import rewrite
+    from keras_mp.migration.code.rewriting import Options, rewrite
 
     text = "# keras\ndef f(one): one.get_output_at(0), one.fit_generator(1), one.optimizer.lr\n"
-    assert rewrite(text, keras3=True).findings == ()
+    assert rewrite(text, Options(keras3=True)).findings == ()
 
 
 def test_what_the_rules_of_mixed_precision_tell_of_is_told_once():

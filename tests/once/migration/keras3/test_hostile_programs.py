@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 from tests.counting import growth
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers, Model, backend as K\n"
@@ -47,7 +47,7 @@ COSTLY = (
 
 @pytest.mark.parametrize("case", REPEATED)
 def test_what_is_repeated(case: str) -> None:
-    keras3 = functools.partial(rewrite, keras3=True)
+    keras3 = functools.partial(rewrite, options=Options(keras3=True))
     first = 20 if case in COSTLY else 40
     programs = map(REPEATED[case], (first, 2 * first, 4 * first))
     assert growth(keras3, programs) < 2.4
@@ -55,10 +55,10 @@ def test_what_is_repeated(case: str) -> None:
 
 def test_a_tensor_that_depends_on_itself():
     blocks = "y = x\nx = layers.Dense(3)(x)\nx = layers.add([x, y])\n" * 40
-    found = rewrite(f"{INPUT}{blocks}tf.abs(x)\n", keras3=True).findings
+    found = rewrite(f"{INPUT}{blocks}tf.abs(x)\n", Options(keras3=True)).findings
     assert [one.rule for one in found] == ["KMP114"]
 
 
 def test_names_that_depend_on_each_other_and_on_no_input():
     program = f"{HEAD}x = layers.add([y, y])\ny = layers.add([x, x])\ntf.abs(x)\n"
-    assert rewrite(program, keras3=True).findings == ()
+    assert rewrite(program, Options(keras3=True)).findings == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 
 USE = "import tensorflow as tf\ntf.keras.optimizers.Adam(lr=1)\ntf.keras.backend.placeholder()\n"
 SETS = {
@@ -20,13 +20,13 @@ DOES_NOT = {
 
 
 def rules(text):
-    return [(f.rule, f.verdict) for f in rewrite(text, keras3=True).findings]
+    return [(f.rule, f.verdict) for f in rewrite(text, Options(keras3=True)).findings]
 
 
 @pytest.mark.parametrize("head", SETS.values(), ids=SETS)
 def test_is_told_once_instead_of_what_does_not_apply(head):
     assert rules(head + USE) == [("KMP118", "manual")]
-    assert rewrite(head + USE, keras3=True).text == head + USE
+    assert rewrite(head + USE, Options(keras3=True)).text == head + USE
 
 
 @pytest.mark.parametrize("head", DOES_NOT.values(), ids=DOES_NOT)

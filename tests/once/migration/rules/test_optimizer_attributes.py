@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.migration.code.rewriting import may_concern, rewrite
+from keras_mp.migration.code.rewriting import Options, may_concern, rewrite
 from tests.source_rules import header, rewritten, said
 
 WRAP = "opt = LossScaleOptimizer(o, 'dynamic')\n"
@@ -44,7 +44,7 @@ def test_of_a_name_that_is_asked_to_be_one():
 @pytest.mark.parametrize("unsafe", [False, True])
 def test_of_an_optimizer_that_may_be_one(unsafe):
     source = "def f(model):\n    return model.optimizer.loss_scale()\n"
-    result = rewrite(source, unsafe=unsafe)
+    result = rewrite(source, Options(unsafe=unsafe))
     assert result.text.endswith("optimizer.loss_scale\n") == unsafe
     assert [f.verdict for f in result.findings] == ["rewritten" if unsafe else "manual"]
 
@@ -102,7 +102,7 @@ ASUNDER = {
 @pytest.mark.parametrize(("use", "now"), ASUNDER.values(), ids=ASUNDER)
 def test_what_cannot_be_cut_out_is_reported_and_costs_nothing_else(use, now, unsafe):
     head = "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
-    result = rewrite(f"{head}{WRAP}{use}\nopt._optimizer\n", unsafe=unsafe)
+    result = rewrite(f"{head}{WRAP}{use}\nopt._optimizer\n", Options(unsafe=unsafe))
     assert result.text == f"import keras_mp\n{AFTER}{use}\nopt.inner_optimizer\n"
     (finding,) = (f for f in result.findings if f.rule == "KMP009" and f.verdict == "manual")
     assert finding.line == 3
@@ -229,7 +229,7 @@ UNWRAP = "def unwrap(opt):\n    while hasattr(opt, '_optimizer'):\n        opt =
 )
 def test_of_a_parameter_both_halves_go_together(head, unsafe):
     """One without the other would be a loop that never runs."""
-    result = rewrite(head + UNWRAP, unsafe=unsafe)
+    result = rewrite(head + UNWRAP, Options(unsafe=unsafe))
     assert result.text.count("inner_optimizer") == (2 if unsafe else 0)
     verdicts = [(f.line, f.verdict) for f in result.findings if f.rule == "KMP009"]
     assert verdicts == [(line, "rewritten" if unsafe else "manual") for line in (3, 4)]
@@ -254,7 +254,7 @@ def test_of_a_parameter_both_halves_go_together(head, unsafe):
     ],
 )
 def test_what_is_not_about_an_optimizer_of_keras_is_left_alone(source):
-    assert rewrite(source, unsafe=True).text == source
+    assert rewrite(source, Options(unsafe=True)).text == source
     assert rewrite(source).findings == ()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 
 HEAD = (
     "import horovod.tensorflow.keras as hvd\nimport tensorflow as tf\n"
@@ -44,5 +44,5 @@ def test_a_program_without_mixed_precision_is_left() -> None:
 
 def test_with_a_target_horovod_is_told_once() -> None:
     source = f"{HEAD}opt = hvd.DistributedOptimizer(tfa.optimizers.AdamW(0.1))\n"
-    rules = [one.rule for one in rewrite(source, target="jax").findings if one.line == 6]
+    rules = [one.rule for one in rewrite(source, Options(target="jax")).findings if one.line == 6]
     assert sorted(rules) == ["KMP020", "KMP215"], "one of the add-on, one of Horovod"

@@ -9,7 +9,7 @@ import h5py
 import pytest
 
 from keras_mp.migration.cli import main
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import Options, rewrite
 from keras_mp.migration.rules import RULES
 from keras_mp.migration.to_backend import searching
 from keras_mp.migration.to_backend.uses import PAGE
@@ -69,7 +69,7 @@ def rows(capsys, *options):
 
 def test_every_rule_is_found():
     for target in ("jax", "torch"):
-        assert {one.rule for one in rewrite(PROGRAM, target=target).findings} == {*OURS}
+        assert {one.rule for one in rewrite(PROGRAM, Options(target=target)).findings} == {*OURS}
 
 
 def test_without_a_target_nothing_is_said(program, capsys):
@@ -122,7 +122,7 @@ def test_nothing_is_edited(program, capsys):
 def test_mixed_precision_is_rewritten_as_without():
     source = "import tensorflow as tf\np = tf.keras.mixed_precision.Policy('mixed_float16')\n"
     source += "step = tf.Variable(0)\n"
-    result = rewrite(source, target="jax")
+    result = rewrite(source, Options(target="jax"))
     assert result.text == rewrite(source).text != source
     assert [(one.line, one.rule) for one in result.findings] == [(2, "KMP003"), (3, "KMP206")]
 
@@ -164,7 +164,7 @@ def test_other_targets(program, target, capsys):
 def test_what_is_read():
     assert searching.may_concern("import keras")
     assert not searching.may_concern("import torch")
-    assert rewrite("import torch\ntorch.manual_seed(", target="jax").findings == ()
+    assert rewrite("import torch\ntorch.manual_seed(", Options(target="jax")).findings == ()
 
 
 GUARDED = {
@@ -216,7 +216,7 @@ SAME_NAMES = {
 
 @pytest.mark.parametrize("source", SAME_NAMES.values(), ids=SAME_NAMES)
 def test_only_names_of_tensorflow_count(source):
-    assert rewrite(f"import keras\n{source}", target="jax").findings == ()
+    assert rewrite(f"import keras\n{source}", Options(target="jax")).findings == ()
 
 
 @pytest.mark.parametrize("rule", OURS)
@@ -258,7 +258,7 @@ REPEATED = {
 @pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
 def test_what_is_repeated(text):
     def searched(source):
-        return rewrite(IMPORTS + source, target="jax")
+        return rewrite(IMPORTS + source, Options(target="jax"))
 
     assert growth(searched, map(text, (4, 8, 16))) < 2.15
 
@@ -267,11 +267,11 @@ def test_a_line_of_classes_that_derive_from_each_other():
     lines = [f"class L{i + 1}(L{i}):\n    def call(self): self.f{i}()\n" for i in range(200)]
     source = f"{IMPORTS}class L0(keras.layers.Layer): pass\n{''.join(lines)}"
     source += "class L(L200):\n    def f0(self): tf.exp(1)\n"
-    assert [one.rule for one in rewrite(source, target="jax").findings] == ["KMP204"]
+    assert [one.rule for one in rewrite(source, Options(target="jax")).findings] == ["KMP204"]
 
 
 def test_deep_expressions():
     total = "+".join(["tf.exp(x)"] * 200)
     source = f"{IMPORTS}x = keras.Input(())\ny = g({total})\nz = {'h(' * 90}x{')' * 90}\n"
-    found = rewrite(source, target="jax").findings
+    found = rewrite(source, Options(target="jax")).findings
     assert len([one for one in found if one.rule == "KMP204"]) == 200
