@@ -35,7 +35,7 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 TORCH_INDEX ?=
 .venv/.test: .venv/.demo
 	$(UV) $(TORCH_INDEX:%=--index % --index-strategy unsafe-best-match) \
-		-e '.[test]' tensorflow-cpu torch orbax-checkpoint
+		-e '.[test]' tensorflow-cpu torch flax orbax-checkpoint
 	touch $@
 
 # Tests open written pages in the browser; without it they skip, with a reason.

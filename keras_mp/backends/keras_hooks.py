@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_mp.backends.common import foreign_modules
+
 try:
     from keras.src.backend.common import global_state as global_state
 except ImportError:  # `install` says what it means
@@ -578,11 +580,13 @@ def mend_layers_in_16_bits() -> None:
     """Has `fit` train what Keras does not where layers compute in 16 bits; the first call does it.
 
     On TensorFlow losses that layers add, and on every backend layers that are made under
-    `keras.RematScope`. Of a Keras where the names differ, that is left as it is.
+    `keras.RematScope`. Of a Keras where the names differ, that is left as it is. Also modules of
+    torch, flax and JAX: see `foreign_modules`.
     """
     if keras.backend.backend() == "tensorflow":
         _add_losses_in_float32()
     _recompute_as_before()
+    foreign_modules.compute_by_policy()
 
 
 def _add_losses_in_float32() -> None:

@@ -13,6 +13,7 @@ import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common import foreign_parts
 from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
@@ -80,6 +81,11 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     placed = tuple(_places(model, "", True, set()))
     owners = {id(part.layer): part for part in layer_paths.parts(model)}
     rows = tuple(_row(one, owners.get(id(one.layer))) for one in placed)
+    shown = [
+        each
+        for one, row in zip(placed, rows, strict=True)
+        for each in (row, *_foreign(one.layer, row))
+    ]
     facts = Facts(
         model=model,
         layers=placed,
@@ -93,7 +99,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     findings = _findings(facts)
     return Explanation(
         model.name,
-        rows,
+        tuple(shown),
         facts.loss_scale,
         tuple(dict.fromkeys(replace(each, path=_own_path(rows, each.path)) for each in findings)),
         _float32_layers(facts, findings),
@@ -229,6 +235,22 @@ def _row(placed: Placed, part: layer_paths.Part | None) -> Row:
         else None,
         inside=part.whole_path if part is not None and part.whole is not layer else None,
     )
+
+
+def _foreign(layer: Any, row: Row) -> list[Row]:
+    """Returns the rows of the parts of a module of torch or flax."""
+    return [
+        replace(
+            row,
+            path=f"{row.path}/{part.name}",
+            kind=part.kind,
+            variable_dtype=", ".join(sorted({standardize_dtype(v.dtype) for v in part.variables}))
+            or None,
+            input_dtypes=None,
+            inside=row.inside or row.path,
+        )
+        for part in foreign_parts.parts(layer)
+    ]
 
 
 def _low_dtypes(model: Any, optimizer: Any) -> frozenset[str]:

@@ -20,21 +20,23 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One layer.
+    """One layer, or a part of a module of torch or flax that a layer wraps.
 
     Attributes:
-        path: Names from the model down, such as "encoder/block_1/dense".
+        path: Names from the model down, such as "encoder/block_1/dense"; of a part with the name
+            that the module gives it: "encoder/layers.3.attn".
         kind: Name of its class.
         policy: Name of its dtype policy.
-        compute_dtype: What it computes in.
+        compute_dtype: What it computes in. Of a part it is that of the layer: `torch.autocast`
+            computes some ops of it in float32.
         variable_dtype: Of its own variables as they are, several separated by ", "; None where it
             has none. Before it is built, what the policy says.
         built: Whether it is built.
         quantization: Such as "int8", or None.
         input_dtypes: Of the floating-point tensors it is called on; None where that is not known,
             in subclassed models and before they are built.
-        inside: Path of the layer of a library that made this one, which has its dtype; None where
-            the model's author made it.
+        inside: Path of the layer of a library that made this one, or that wraps this part, which
+            has its dtype; None where the model's author made it.
     """
 
     path: str

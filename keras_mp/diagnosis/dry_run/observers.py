@@ -1,8 +1,9 @@
 """Shows observers each call of a layer, and of each keras op in it, while a model runs.
 
 Only detects calls; an `Observer` decides what to do with them. Layers are detected in `__call__` of
-`keras.layers.Layer` and `keras.Operation`, losses in that of `keras.losses.Loss`; ops by the hooks
-of the graph rewrite. All are removed when the last observer of any thread ends.
+`keras.layers.Layer` and `keras.Operation`, losses in that of `keras.losses.Loss`, parts of foreign
+modules by `foreign_parts`, ops by the hooks of the graph rewrite. All are removed when the last
+observer of any thread ends.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_mp.backends.common import foreign_parts
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine, calling_line
 from keras_mp.graph_rewrite import hooks, rewritten
@@ -32,7 +34,7 @@ class Site:
         where: The part of the step.
         path: Names from the model down, such as "encoder/dense"; "" for the model's own code.
         class_name: Its class.
-        owner: The layer, or None.
+        owner: The layer, or a `foreign_parts.Part` of it, or None.
         given: The arguments and keyword arguments of the layer, before Keras casts them.
         in_call: Whether the layer's `call` has been entered.
         running: The layer, loss or metric that is running, or None.
@@ -295,10 +297,28 @@ def _around_call(original: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[
     if not sites or sites[-1].owner is not layer or sites[-1].in_call or observer is None:
         return original(layer, *args, **kwargs)
     sites[-1] = replace(sites[-1], in_call=True)
-    outputs = observer.layer(_call(None, functools.partial(original, layer), args, kwargs))
+    with foreign_parts.observed(layer, _around_part):
+        outputs = observer.layer(_call(None, functools.partial(original, layer), args, kwargs))
     # What follows in Layer.__call__ is its activity regularizer.
     sites[-1] = replace(sites[-1], where="regularizer")
     return outputs
+
+
+def _around_part(
+    part: foreign_parts.Part, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    observer = _active.observer
+    if observer is None:
+        return run(*args, **kwargs)
+    layer, given, source = part.layer, (args, kwargs), calling_line()
+    path = f"{_active.paths.get(id(layer)) or layer.path or layer.name}/{part.name}"
+    _active.sites.append(
+        Site("forward", path, part.kind, part, given, in_call=True, running=layer, source=source)
+    )
+    try:
+        return observer.layer(_call(None, run, args, kwargs))
+    finally:
+        _active.sites.pop()
 
 
 def _around_loss(original: Any, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -22,7 +22,18 @@ _COMPUTING = ("keras_cv.", "keras_hub.", "keras_rs.")
 _CALLING = frozenset({keras.layers.Layer.__module__, keras.losses.Loss.__module__})
 _LIBRARIES = frozenset({"keras_cv", "keras_hub", "keras_nlp", "keras_rs", "tf_keras"})
 _PASSED_OVER = frozenset(
-    {"jax", "jaxlib", "keras", "keras_mp", "ml_dtypes", "numpy", "optree", "tensorflow", "torch"}
+    {
+        "flax",
+        "jax",
+        "jaxlib",
+        "keras",
+        "keras_mp",
+        "ml_dtypes",
+        "numpy",
+        "optree",
+        "tensorflow",
+        "torch",
+    }
 )
 _END = "keras_mp.diagnosis.dry_run.step"  # runs the model
 

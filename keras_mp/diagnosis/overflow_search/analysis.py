@@ -1,7 +1,7 @@
 """One step of a model, and what in it is not finite: causes, and what came of them."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,7 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
     given = {"x": dry_run.x, "y": dry_run.y, "sample_weight": dry_run.sample_weight}
     given = {name: part for name, part in given.items() if part is not None}
     model = dry_run.model
-    recorder = Recorder(model.variables, given)
+    recorder = Recorder(model, given)
     out, program = observed_step(dry_run, recorder, programs)
     backward: list[Found] = []
     blamed: set[int] = set()
@@ -109,7 +109,7 @@ def _in_a_time_step(
     layer = record.call.site.owner
     if not record.is_layer or not isinstance(layer, keras.layers.RNN):
         return found
-    recorder = LoopRecorder(dry_run.model.variables, given, layer)
+    recorder = LoopRecorder(dry_run.model, given, layer)
     with contextlib.suppress(FirstCauseError), observed_by(recorder, dry_run.model), every_step():
         dry_run.run()
     if recorder.first is None:
@@ -270,7 +270,7 @@ def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Found], se
         # Sources and variables whose gradient is bad though that of what came of them is not.
         if not any(map(_is_bad, upstream)):
             causes = _causes_around(record)
-            for finding, source in _handed_on(record, upstream, gradients):
+            for finding, source in _handed_on(record, upstream, gradients, recorder.names):
                 blamed |= causes
                 if not causes:  # else a consequence of what the forward pass made there
                     found.append((finding, record))
@@ -279,9 +279,9 @@ def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Found], se
         for value in record.sources:
             variable = value.tensor
             if isinstance(variable, keras.Variable):
-                _add_consequence(variable, record, gradients, found, told)
+                _add_consequence(variable, record, gradients, recorder.names, found, told)
         for variable in record.variables:
-            _add_consequence(variable, record, gradients, found, told)
+            _add_consequence(variable, record, gradients, recorder.names, found, told)
     return found, blamed
 
 
@@ -291,7 +291,7 @@ def _causes_around(*records: Record) -> set[int]:
 
 
 def _handed_on(
-    record: Record, upstream: Sequence[Any], gradients: Gradients
+    record: Record, upstream: Sequence[Any], gradients: Gradients, names: Mapping[int, str]
 ) -> Iterator[tuple[Finding, Value | None]]:
     """Yields what the backward pass of one op made of finite gradients."""
     suspects = [
@@ -311,7 +311,7 @@ def _handed_on(
         at = (record if made is None else made).call
         tensor = "gradient of its output" if made is not None else "gradient of its input"
         if isinstance(value.tensor, keras.Variable):
-            tensor = f"gradient of {value.tensor.path}"
+            tensor = f"gradient of {names.get(id(value.tensor), value.tensor.path)}"
         dtype = dtype_of(value.tensor)
         largest = _largest(*(as_numpy(g) for g in upstream if g is not None))
         op = CAST if made is not None else at.op
@@ -344,7 +344,8 @@ def _handed_on(
         dtype = dtype_of(record.outputs[0].tensor) if record.outputs else dtype_of(gradient)
         yield Finding(
             "backward", site.path, site.class_name, op,
-            f"gradient of {variable.path}", dtype, kind_of(gradient), largest, **_place(record),
+            f"gradient of {names.get(id(variable), variable.path)}", dtype, kind_of(gradient),
+            largest, **_place(record),
         ), None  # fmt: skip
 
 
@@ -362,14 +363,19 @@ def _of_output(record: Record, value: Value, gradient: Any, gradients: Gradients
 
 
 def _add_consequence(
-    variable: Any, record: Record, gradients: Gradients, found: list[Found], told: set[int]
+    variable: Any,
+    record: Record,
+    gradients: Gradients,
+    names: Mapping[int, str],
+    found: list[Found],
+    told: set[int],
 ) -> None:
     """Adds that the gradient of a variable is bad, once, where that is a consequence."""
     gradient = gradients.of_variable.get(id(variable))
     if id(variable) in told or not _is_bad(gradient):
         return
     told.add(id(variable))
-    name = f"gradient of {variable.path}"
+    name = f"gradient of {names.get(id(variable), variable.path)}"
     if any(finding.tensor == name for finding, _ in found):
         return
     kind, dtype = kind_of(gradient), dtype_of(gradient)

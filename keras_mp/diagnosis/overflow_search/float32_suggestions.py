@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common import foreign_parts
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.observers import Call, Where, changed_by
@@ -202,10 +203,12 @@ def _add(
             continue
         if found.where not in ("forward", "regularizer", "backward"):
             continue
+        # No policy reaches a part of a foreign module: the layer around it computes in float32.
+        foreign = _foreign_layer(record)
         reached = [
             part
             for key, part in parts.items()
-            if found.layer in (paths.get(key), part.layer.path)
+            if (found.layer in (paths.get(key), part.layer.path) or part.layer is foreign)
             and not isinstance(part.layer, keras.Model)
         ]
         if found.dtype == "float16":
@@ -217,6 +220,11 @@ def _add(
         elif found.note and record is not None:
             # It computes in float32 already, of what layers in float16 have rounded.
             _add_layers(changes, _makers(record), parts, known)
+
+
+def _foreign_layer(record: Record | None) -> Any:
+    owner = None if record is None else record.call.site.owner
+    return owner.layer if isinstance(owner, foreign_parts.Part) else None
 
 
 def _part(found: Finding, record: Record | None) -> Where:

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.foreign_parts import Part
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.isolation import isolated
 from keras_mp.diagnosis.dry_run.observers import Call, observed_by, unobserved
@@ -172,6 +173,10 @@ def _in_float32(record: Record, extra: Sequence[Any] = ()) -> Iterator[Callable[
         yield function
         return
     owner = record.call.site.owner
+    if isinstance(owner, Part):
+        with isolated(owner.layer, extra):
+            yield owner.run_in_float32
+        return
     layers = [layer for _, layer in layers_of(owner)]
     with (
         isolated(owner, extra),

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.foreign_parts import variable_names
 from keras_mp.diagnosis.dry_run.observers import Call, KeyCounter, Observer, Site, Where, unobserved
 from keras_mp.diagnosis.dry_run.source_lines import is_in_custom_gradient
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of, trainable_in
@@ -92,9 +93,10 @@ class Recorder(Observer):
         records: In order of execution.
         affected: (number of records so far, site, value) of layers that returned a bad value.
         held: What variables hold, by `id`, where that is not what they hold now.
+        names: Names of the variables, by `id`.
     """
 
-    def __init__(self, variables: list[Any], given: Any) -> None:
+    def __init__(self, model: Any, given: Any) -> None:
         self.records: list[Record] = []
         self.affected: list[tuple[int, Site, Value]] = []
         self.held: Mapping[int, Any] = {}
@@ -102,8 +104,9 @@ class Recorder(Observer):
         self._by_shape: dict[Any, list[Value]] = {}
         self._keys = KeyCounter()  # of casts, and of tensors that no observed call made
         self._scopes: list[int] = []  # how many records there were where each layer began
-        for variable in variables:
-            self._add_given(variable, "weights", variable.path)
+        self.names = variable_names(model)
+        for variable in model.variables:
+            self._add_given(variable, "weights", self.names[id(variable)])
         for path, tensor in keras.tree.flatten_with_path(given):
             if floats(tensor):
                 self._add_given(tensor, "input", f"the input: {_index(path)}")
@@ -266,8 +269,8 @@ class LoopRecorder(Recorder):
         first: What made it, or None.
     """
 
-    def __init__(self, variables: list[Any], given: Any, layer: Any) -> None:
-        super().__init__(variables, given)
+    def __init__(self, model: Any, given: Any, layer: Any) -> None:
+        super().__init__(model, given)
         self.first: Record | None = None
         self._inside = set(map(id, keras_hooks.all_layers(layer)))
 

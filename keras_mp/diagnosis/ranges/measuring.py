@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends.common.foreign_parts import Part, variable_names
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, Observer, Site, observed_by, unobserved
 from keras_mp.diagnosis.dry_run.program import Program, StepPrograms, observed_step
@@ -109,6 +110,7 @@ class Measurement:
             that they compute in.
         owners: (path, layer) by the name of each variable: its path, or, where several have that,
             the path of its layer and its own name.
+        layers: Path of the layer, by the path of each part of a foreign module that was called.
     """
 
     def __init__(self, model: Any, loss_scale: float) -> None:
@@ -118,11 +120,14 @@ class Measurement:
         owners = {
             id(v): (v, path, layer) for path, layer in layers_of(model) for v in layer.variables
         }
-        alike = Counter(v.path for v, _, _ in owners.values())
+        names = variable_names(model)
+        alike = Counter(names[key] for key in owners)
         self._names = {
-            key: v.path if alike[v.path] == 1 else f"{path}/{v.name}"
+            key: names[key] if alike[names[key]] == 1 else f"{path}/{v.name}"
             for key, (v, path, _) in owners.items()
         }
+        self.layers: dict[str, str] = {}
+        self._paths = {id(layer): path for path, layer in layers_of(model)}
         self.owners = {self._names[key]: (path, layer) for key, (_, path, layer) in owners.items()}
         self._rows: dict[tuple[str, str], _Row] = {}
         self._zeros: dict[TensorKey, Any] = {}
@@ -153,6 +158,8 @@ class Measurement:
 
         def take(call: Call, i: int, tensor: Any) -> None:
             outputs[TensorKey(call.key, "output", i)] = (call.site, tensor)
+            if isinstance(call.site.owner, Part):
+                self.layers[call.site.path] = self._paths[id(call.site.owner.layer)]
 
         with np.errstate(all="ignore"):
             observer = _Outputs(take)

@@ -218,6 +218,7 @@ def range_report(
         for_each(model, dataset, take, steps, batch_size)
     rows = measurement.rows()
     owners = {variable: path for variable, (path, _) in measurement.owners.items()}
+    owners |= measurement.layers
     advice = advise(
         rows,
         owners,
@@ -226,7 +227,9 @@ def range_report(
         measurement.largest_loss,
         measurement.loss_finite,
     )
-    advice["float32"] = _float32_layers(model, advice["float32_layers"]).to_dict()
+    # No policy reaches a part of a foreign module: the layer around it is to compute in float32.
+    chosen = [measurement.layers.get(path, path) for path in advice["float32_layers"]]
+    advice["float32"] = _float32_layers(model, list(dict.fromkeys(chosen))).to_dict()
     return RangeReport(
         {
             "format": file.FORMAT,

@@ -65,6 +65,8 @@ def test_code(block, names, tmp_path, monkeypatch):
         if keras.backend.backend() != "jax":
             pytest.skip("a loop on JAX")
         names |= {"x": np.ones((2, 4), "float32"), "y": np.ones((2, 1), "float32")}
+    if "import torch" in block and keras.backend.backend() != "torch":
+        pytest.skip("modules of torch")
     if "TFSMLayer" in block and keras.backend.backend() != "tensorflow":
         pytest.skip("a layer of TensorFlow")
     exec(block, names)
