@@ -135,7 +135,7 @@ def example(model):
     return keras.tree.map_structure(array, model.input)
 
 
-def ran(call, monkeypatch):
+def ran(model, call):
     """Calls a rewritten model; returns what each op did, by (layer, op, occurrence).
 
     That is: the floating point dtypes that the op saw and made, the dtypes that were remembered
@@ -162,8 +162,7 @@ def ran(call, monkeypatch):
             found[(*key, occurrence)] = (dtypes, remembered, made)
             return result
 
-    with monkeypatch.context() as patched:
-        patched.setattr(replaying, "Replay", Watched)
+    with rewritten.replaying_by([model], Watched):
         call()
     return found
 
@@ -195,13 +194,13 @@ CALLS = {
 @pytest.mark.parametrize("how", CALLS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_a_row_says_what_runs(make, dtype, how, monkeypatch):
+def test_a_row_says_what_runs(make, dtype, how):
     model = make()
     inputs = example(model)
     rewritten.rewrite(model, rewritten.Options(op_lists(), dtype))
     told = report(model, inputs, training=how == "training")
     assert told.dtype == dtype
-    found = ran(lambda: CALLS[how](model, inputs), monkeypatch)
+    found = ran(model, lambda: CALLS[how](model, inputs))
     later = report(model, inputs, training=how == "training")
     assert later.rows == told.rows
     assert not later.missed
