@@ -56,10 +56,15 @@ def mixer():
     return keras.Model(inputs, head()(layers.GlobalAveragePooling1D()(h)))
 
 
+def attention():
+    # Without dropout JAX has one op for it, which float16 does not have on a CPU.
+    return layers.MultiHeadAttention(2, 2, dropout=0.1)
+
+
 def masked():
     inputs = keras.Input((6,), dtype="int32")
     h = layers.Embedding(9, 4, mask_zero=True)(inputs)
-    h = layers.MultiHeadAttention(2, 2)(h, h)
+    h = attention()(h, h)
     h = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(h))
     return keras.Model(inputs, head()(h))
 
@@ -67,7 +72,7 @@ def masked():
 def causal():
     inputs = keras.Input((6,), dtype="int32")
     h = layers.Embedding(9, 4)(inputs)
-    h = layers.Add()([h, layers.MultiHeadAttention(2, 2)(h, h, use_causal_mask=True)])
+    h = layers.Add()([h, attention()(h, h, use_causal_mask=True)])
     h = layers.LayerNormalization()(layers.Dense(4, activation="gelu")(h))
     return keras.Model(inputs, head()(layers.Flatten()(h)))
 
@@ -170,6 +175,8 @@ def trained(name, *callbacks):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_never_touches_a_healthy_training(name):
+    if name == "MobileNet" and keras.backend.backend() == "jax":
+        pytest.skip("XLA compiles it for most of a minute; the other backends train it")
     repair = PrecisionRepair(skips=SKIPS)
     (alone, _), (watched, optimizer) = trained(name), trained(name, repair)
     assert int(optimizer.skipped_steps) <= 1
