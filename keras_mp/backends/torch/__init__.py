@@ -10,5 +10,4 @@
 | fused       | fused kernels |
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
 | traced      | records the ops of a loop's step |
-| functions   | sees the functions of torch that a thread calls |
 """
