@@ -79,7 +79,12 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON."""
-        return dataclasses.asdict(self)
+        found = dataclasses.asdict(self)
+        found["shapes"] = [[list(one) for one in trial] for trial in self.shapes]
+        for part in (found["predictions"], found["training"]):
+            if part is not None and part["largest"] == float("inf"):
+                part["largest"] = "inf"
+        return found
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "Comparison":

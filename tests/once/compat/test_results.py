@@ -21,6 +21,8 @@ from keras_mp.compat.inspecting import (
     audit,
     inspect,
 )
+from keras_mp.compat.inspecting.functions import Function
+from keras_mp.compat.restoring.comparison import Comparison, Part
 from keras_mp.compat.restoring.plan import Restored, RestoreReport
 from keras_mp.compat.results import Saved
 
@@ -33,6 +35,7 @@ REPORT = RestoreReport(
     ("it tells no version",),
     ("its counter",),
     (Change("$.lr", "renamed", "learning_rate", True), Change("$.x", "dropped", "y", False)),
+    Comparison((((2, 3),),), Part(math.inf, 1e-5, f"a/{HOSTILE}", 0.5), None, "no training"),
 )
 INSPECTION = Inspection(
     "model.h5",
@@ -48,6 +51,7 @@ INSPECTION = Inspection(
         Optimizer(name="adam", slots={"m": 2}, iterations=3, note="this format has none"),
     ],
     save_counter=4,
+    functions=[Function("__call__", ["x"], ["y"], 3, {"StringJoin": "text"})],
     tensors=[Tensor(f"{HOSTILE}/{i}", (2, 3), "float32", 24) for i in range(50)],
     damage=[Damage("model.h5", "a/kernel:0", "is cut off")],
     notes=["a note"],
@@ -107,6 +111,9 @@ def test_what_the_texts_say() -> None:
         "note: it tells no version",
         "lost: its counter",
         "config: $.lr renamed: learning_rate",
+        "compared: predicts otherwise than the graph in the file: inf of the largest number at most "
+        "(rounding: 1e-05), first in a/<b>\\x1b[2J, by 5.0e-01",
+        "compared: no training",
     ]
 
 
