@@ -111,8 +111,8 @@ def test_what_the_texts_say() -> None:
         "note: it tells no version",
         "lost: its counter",
         "config: $.lr renamed: learning_rate",
-        "compared: predicts otherwise than the graph in the file: inf of the largest number at most "
-        "(rounding: 1e-05), first in a/<b>\\x1b[2J, by 5.0e-01",
+        "compared: predicts otherwise than the graph in the file: inf of the largest number at "
+        "most (rounding: 1e-05), first in a/<b>\\x1b[2J, by 5.0e-01",
         "compared: no training",
     ]
 
