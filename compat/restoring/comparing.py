@@ -121,8 +121,8 @@ class _Comparing:
     def _with_training(self, found: Comparison, function: Concrete | None) -> Comparison:
         if function is None or function.name == "":
             return found
-        if self._reason(function, random=True):
-            return found
+        if why := self._reason(function, random=True):
+            return dataclasses.replace(found, why=f"training was not compared: {why}")
         try:
             part = self._compared(function, self._inputs(function, 0), training=True)
         except NotComputed as error:

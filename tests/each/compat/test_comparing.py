@@ -12,6 +12,7 @@ from keras_mp.compat import RestoreReport, load_model
 from keras_mp.compat.restoring import graph_flags
 from keras_mp.compat.restoring.comparing import compare
 from keras_mp.compat.restoring.comparison import Comparison, Differs, Part
+from keras_mp.compat.saved_graphs import support
 from tests import graph_recordings
 from tests.fixtures import DATA
 
@@ -92,6 +93,17 @@ def test_training_is_compared_with_its_statistics():
     found = compare(path, model)
     assert not found.predictions.differs
     assert found.training.differs
+
+
+def test_a_training_that_cannot_be_evaluated_is_said(monkeypatch):
+    known = support.is_evaluated
+    monkeypatch.setattr(
+        support, "is_evaluated", lambda op: known(op) and not op.startswith("Assign")
+    )
+    _, report = load_model(graph_recordings.folder("batch_norm"), return_report=True)
+    assert report.comparison.predictions is not None
+    assert report.comparison.training is None
+    assert report.comparison.why.startswith("training was not compared: the graph has Assign")
 
 
 def test_dropout_is_left_out_and_other_layers_are_compared():
