@@ -115,7 +115,7 @@ class _Comparing:
             except NotComputed as error:
                 said = f"predictions were not compared: {error}"
                 return Comparison(tuple(shapes), why=said)
-        found = Comparison(tuple(shapes), max(parts, key=lambda part: _order(part.largest)))
+        found = Comparison(tuple(shapes), max(parts, key=lambda part: part.largest))
         return found if found.differs else self._with_training(found, chosen(root, training=True))
 
     def _with_training(self, found: Comparison, function: Concrete | None) -> Comparison:
@@ -204,7 +204,7 @@ class _Comparing:
             results = keras.tree.flatten(self._called(inputs, training=training))
         largest = largest_difference(results, structures.flat(expected.results))
         if training:
-            largest = max(largest, self._of_updates(expected.updates, scope), key=_order)
+            largest = max(largest, self._of_updates(expected.updates, scope))
         if largest <= self.allowed:
             return Part(largest, self.allowed)
         found = self._by_layers(inputs, training=training)
@@ -228,7 +228,7 @@ class _Comparing:
             for variable in matched.get(number, ()):
                 now = scope.get_current_value(variable)
                 if id(variable) not in told and now is not None:
-                    largest = max(largest, largest_difference([now], [value]), key=_order)
+                    largest = max(largest, largest_difference([now], [value]))
         return largest
 
     def _with_other_variance(self) -> set[int]:
@@ -248,7 +248,7 @@ class _Comparing:
             if number is None or call.layer is self.model:
                 continue
             difference = self._of_layer(number, call, training=training)
-            largest = max(largest, difference, key=_order)
+            largest = max(largest, difference)
             if not difference <= self.allowed:
                 name = f"{call.path} ({type(call.layer).__name__})"
                 return Part(difference, self.allowed, name, difference)
@@ -354,7 +354,10 @@ def _generator() -> Any:
 
 
 def largest_difference(found: list[Any], expected: list[Any]) -> float:
-    """Returns the largest difference, as a part of the largest number; inf of other shapes."""
+    """Returns the largest difference, as a part of the largest number of its tensor.
+
+    Inf where shapes differ, or only one of two numbers is nan.
+    """
     if len(found) != len(expected):
         return float("inf")
     largest = 0.0
@@ -379,7 +382,3 @@ def _wide(value: Any) -> Any:
     if kind == "bfloat16":
         value = keras.ops.cast(value, "float32")
     return np.asarray(keras.ops.convert_to_numpy(value)).astype("float64")
-
-
-def _order(value: float) -> float:
-    return float("inf") if value != value else value

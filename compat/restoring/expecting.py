@@ -90,6 +90,9 @@ def _read(path: Path) -> dict[str, Any]:
             arrays = dict(file)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise Unreadable(str(path), "", f"is no recording: {error}") from None
-    if "format" not in arrays or int(arrays["format"]) != FORMAT:
+    if "format" not in arrays or not np.array_equal(arrays["format"], FORMAT):
         raise Unreadable(str(path), "format", "is none that keras-mp record-script writes")
+    for name, array in arrays.items():
+        if name != "layers" and array.dtype.kind not in "fiub":
+            raise Unreadable(str(path), name, f"holds {array.dtype}: numbers are expected")
     return arrays

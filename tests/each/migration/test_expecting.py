@@ -57,6 +57,8 @@ def test_the_first_layer_that_differs_is_named(tmp_path, capsys):
     ("change", "why"),
     [
         (lambda arrays: arrays.pop("format"), "is none that keras-mp record-script writes"),
+        (lambda arrays: arrays.update({"format": np.array([1, 2])}), "is none that keras-mp"),
+        (lambda arrays: arrays.update({"y0/0": np.array(["a"])}), "y0/0: holds <U1: numbers"),
         (lambda arrays: arrays.pop("y1/0"), "x1, y1: are missing"),
         (lambda arrays: arrays.update({"x0/0": arrays["x0/0"][:, :2]}), "do not fit the model"),
         (lambda arrays: arrays.update({"x0/0": np.array(["a", None], object)}), "is no recording"),
