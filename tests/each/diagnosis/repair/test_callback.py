@@ -14,14 +14,10 @@ from keras_mp.monitor.run_folder import RunFolder
 from tests.compiled_steps import settled
 
 BACKEND = keras.backend.backend()
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def mixed_float16():
-    keras_mp.set_global_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
+pytestmark = [
+    pytest.mark.usefixtures("mixed_float16"),
+    pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
+]
 
 
 def two_ways():

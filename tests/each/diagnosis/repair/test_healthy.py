@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import applications, layers, ops
 
-import keras_mp
 from keras_mp import LossScaleOptimizer, PrecisionRepair, demo
 from tests.several_faults import Block
 
@@ -144,13 +143,6 @@ MODELS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def mixed_float16():
-    keras_mp.set_global_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 def trained(name, *callbacks):
     """Returns all numbers that a training ends with; one batch is not finite where it can be."""
     keras.utils.set_random_seed(0)
@@ -173,6 +165,7 @@ def trained(name, *callbacks):
     return [ops.convert_to_numpy(v) for v in (*model.weights, *held)], optimizer
 
 
+@pytest.mark.usefixtures("mixed_float16")
 @pytest.mark.parametrize("name", MODELS)
 def test_never_touches_a_healthy_training(name):
     if name == "MobileNet" and keras.backend.backend() == "jax":

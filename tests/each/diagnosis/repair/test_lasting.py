@@ -9,14 +9,10 @@ import keras_mp
 from keras_mp import LossScaleOptimizer, PrecisionRepair, repair
 from tests.each.diagnosis.repair.test_callback import compiled, fitted, ones, sum_of_large
 
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-
-
-@pytest.fixture(autouse=True)
-def mixed_float16():
-    keras_mp.set_global_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
+pytestmark = [
+    pytest.mark.usefixtures("mixed_float16"),
+    pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
+]
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -5,24 +5,17 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-import keras_mp
 from keras_mp import LossScaleOptimizer, PrecisionRepair
 from tests.each.diagnosis.repair.test_callback import sum_of_large
 
 BACKEND = keras.backend.backend()
 pytestmark = [
+    pytest.mark.usefixtures("mixed_float16"),
     pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
     pytest.mark.skipif(
         BACKEND == "jax", reason="on JAX, Keras hands train_step the state of one optimizer"
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def mixed_float16():
-    keras_mp.set_global_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 class Gan(keras.Model):
