@@ -30,7 +30,7 @@ def compute_by_policy() -> None:
         _wrap(keras.layers.JaxLayer, _state_as_it_is)
 
 
-def is_mixed(layer: Any) -> bool:
+def _is_mixed(layer: Any) -> bool:
     """Returns whether a layer computes in 16 bits with variables in another dtype."""
     return layer.compute_dtype in _LOW and layer.variable_dtype != layer.compute_dtype
 
@@ -40,7 +40,7 @@ def _wrap(cls: Any, scope: Callable[..., contextlib.AbstractContextManager[None]
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_mixed(self):
+        if not _is_mixed(self):
             return original(self, *args, **kwargs)
         with scope(self, args, kwargs):
             result = original(self, *args, **kwargs)
