@@ -3,6 +3,7 @@
 Files are mapped into memory; a function is read when it is asked for.
 """
 
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,9 @@ from keras_mp.compat.saved_graphs.structures import Spec
 
 SIGNATURES = "signatures"  # attribute of the root
 _VALUE = "VARIABLE_VALUE"
+# Fields of SavedObject.
+_USER_OBJECT, _FUNCTION, _VARIABLE, _BARE_FUNCTION, _CONSTANT = 4, 6, 7, 8, 9
+_NAMED = (_USER_OBJECT, _FUNCTION, _BARE_FUNCTION, _CONSTANT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Concrete:
 class _Object:
     children: dict[str, int]
     kind: int  # the field of SavedObject that it has
-    message: memoryview
+    names: tuple[str, ...]  # of its functions or its constant, or what Keras called it
 
 
 class SavedGraphs:
@@ -98,6 +102,7 @@ class SavedGraphs:
         self.folder = saved_models.folder_of(folder)
         self.file = self.folder / GRAPH
         self._objects: list[_Object] = []
+        self._variables: list[Variable] = []  # without their keys
         self._concrete: dict[str, memoryview] = {}
         self._functions: dict[str, memoryview] = {}
         self._main: dict[str, Node] = {}
@@ -133,7 +138,10 @@ class SavedGraphs:
                     children[name] = child
                 elif 4 <= number <= 12 and isinstance(value, memoryview) and number != 11:
                     kind, inside = number, value
-            self._objects.append(_Object(children, kind, inside))
+            if kind == _VARIABLE:
+                self._variables.append(_variable(len(self._objects), inside))
+            names = _all(inside, 1) if kind in _NAMED else ()
+            self._objects.append(_Object(children, kind, tuple(map(wire.text, names))))
         for one in self._objects:
             for child in one.children.values():
                 if not 0 <= child < len(self._objects):
@@ -205,19 +213,14 @@ class SavedGraphs:
     def identifier(self, number: int) -> str:
         """Returns what Keras called an object: "_tf_keras_layer"; "" for others."""
         one = self._objects[number]
-        return next((wire.text(v) for v in _all(one.message, 1)), "") if one.kind == 4 else ""
+        return next(iter(one.names), "") if one.kind == _USER_OBJECT else ""
 
     def concrete_of(self, number: int | None) -> list[Concrete]:
         """Returns the functions that an object is, one for each way in which it was called."""
         if number is None:
             return []
         one = self._objects[number]
-        if one.kind == 6:
-            names = [wire.text(value) for value in _all(one.message, 1)]
-        elif one.kind == 8:
-            names = [wire.text(value) for value in _all(one.message, 1)][:1]
-        else:
-            names = []
+        names = one.names if one.kind in (_FUNCTION, _BARE_FUNCTION) else ()
         return [self.concrete(name) for name in names if name in self._concrete]
 
     @property
@@ -234,11 +237,14 @@ class SavedGraphs:
     def constant(self, number: int) -> Array | None:
         """Returns the value of an object that is a constant; None of another."""
         one = self._objects[number]
-        if one.kind != 9:
+        if one.kind != _CONSTANT:
             return None
-        name = next((wire.text(value) for value in _all(one.message, 1)), "")
+        name = next(iter(one.names), "")
         node = self._main.get(name)
-        value = node.attributes().get("value") if node is not None and node.op == "Const" else None
+        try:
+            value = node.attributes().get("value") if node and node.op == "Const" else None
+        except Malformed as error:
+            raise Unreadable(str(self.file), name, str(error)) from None
         if value is None:
             raise Unreadable(str(self.file), name, "is no constant of the main graph")
         return value  # type: ignore[return-value]
@@ -251,26 +257,11 @@ class SavedGraphs:
     @functools.cached_property
     def variables(self) -> dict[int, Variable]:
         """The variables that a function may be given, by the numbers of their objects."""
-        return {one.number: one for one in self._variables()}
-
-    def _variables(self) -> Iterator[Variable]:
         keys = self._keys()
-        for number, one in enumerate(self._objects):
-            if one.kind == 7:
-                shape: list[int | None] | None = []
-                dtype, trainable, name = 0, False, ""
-                for field, value in wire.fields(one.message):
-                    if field == 1:
-                        dtype = wire.integer(value)
-                    elif field == 2:
-                        shape = attributes.shape(wire.content(value))
-                    elif field == 3:
-                        trainable = bool(wire.integer(value))
-                    elif field == 6:
-                        name = wire.text(value)
-                sizes = None if shape is None else tuple(shape)
-                kind = attributes.type_name(dtype)
-                yield Variable(number, name, sizes, kind, trainable, keys.get(number))
+        return {
+            one.number: dataclasses.replace(one, key=keys.get(one.number))
+            for one in self._variables
+        }
 
     def _keys(self) -> dict[int, str]:
         """Returns number of a variable -> its key, by the paths that both graphs have."""
@@ -292,6 +283,22 @@ class SavedGraphs:
                     seen.add(child)
                     waiting.append((child, other))
         return found
+
+
+def _variable(number: int, message: memoryview) -> Variable:
+    shape: list[int | None] | None = []
+    dtype, trainable, name = 0, False, ""
+    for field, value in wire.fields(message):
+        if field == 1:
+            dtype = wire.integer(value)
+        elif field == 2:
+            shape = attributes.shape(wire.content(value))
+        elif field == 3:
+            trainable = bool(wire.integer(value))
+        elif field == 6:
+            name = wire.text(value)
+    sizes = None if shape is None else tuple(shape)
+    return Variable(number, name, sizes, attributes.type_name(dtype), trainable, None)
 
 
 def _signature(name: str, message: memoryview) -> Concrete:

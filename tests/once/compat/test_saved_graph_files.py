@@ -1,11 +1,14 @@
 """Functions of SavedModels as files have them: read whole, or refused by their names."""
 
+import contextlib
+import random
 from pathlib import Path
 
 import pytest
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.errors import Malformed
+from keras_mp.compat.inspecting.functions import functions_of
 from keras_mp.compat.saved_graphs import structures, support
 from keras_mp.compat.saved_graphs.nodes import Graph, Node
 from keras_mp.compat.saved_graphs.programs import ARGUMENT, from_json, program_of
@@ -131,6 +134,19 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
         changed = bytearray(data)
         changed[place] ^= 0x55
         _refused(tmp_path, bytes(changed))
+
+
+def test_whatever_is_damaged_is_refused(tmp_path: Path) -> None:
+    data = (graph_recordings.folder("batch_norm") / "saved_model.pb").read_bytes()
+    draw = random.Random(0)
+    for _ in range(400):
+        changed = bytearray(data)
+        for _ in range(draw.choice([1, 2, 8])):
+            changed[draw.randrange(len(data))] = draw.randrange(256)
+        (tmp_path / "saved_model.pb").write_bytes(changed)
+        with contextlib.suppress(Unreadable):
+            functions_of(tmp_path)
+            dict(SavedGraphs(tmp_path).variables)
 
 
 def _refused(folder: Path, content: bytes) -> str | None:
