@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.zip_archives import ZIP_FAILURES
 from keras_mp.compat.restoring.comparing import calls_of, largest_difference, rounding_of
 from keras_mp.compat.restoring.comparison import Comparison, Part
 
@@ -88,7 +89,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise Unreadable(str(path), "", f"holds {total} bytes; {_MOST_BYTES} are allowed")
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ZIP_FAILURES as error:
         raise Unreadable(str(path), "", f"is no recording: {error}") from None
     if "format" not in arrays or not np.array_equal(arrays["format"], FORMAT):
         raise Unreadable(str(path), "format", "is none that keras-mp record-script writes")

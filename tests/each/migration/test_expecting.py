@@ -1,7 +1,9 @@
 """`keras-mp migrate --expect`: a model against predictions that its own TensorFlow recorded."""
 
+import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +72,19 @@ def test_recordings_that_are_none(change, why, tmp_path):
     np.savez(tmp_path / "recorded.npz", **arrays)
     with pytest.raises(Unreadable, match=why):
         expect(tmp_path / "recorded.npz", load_model(FOLDER / "tf23.h5"))
+
+
+def test_a_damaged_recording_is_refused_or_read(tmp_path):
+    data = (FOLDER / "tf23.npz").read_bytes()
+    model = load_model(FOLDER / "tf23.h5")
+    draw = random.Random(1)
+    for _ in range(100):
+        changed = bytearray(data)
+        for _ in range(8):
+            changed[draw.randrange(len(data))] = draw.randrange(256)
+        (tmp_path / "recorded.npz").write_bytes(changed)
+        with contextlib.suppress(Unreadable):
+            expect(tmp_path / "recorded.npz", model)
 
 
 def test_no_recording_at_all(tmp_path, capsys):
