@@ -198,15 +198,21 @@ def _dtype(name: str) -> Any:
         import ml_dtypes  # of Keras' own requirements; adds the dtype to NumPy
 
         return np.dtype(ml_dtypes.bfloat16)
-    kind = np.dtype(name)
+    try:
+        kind = np.dtype(name)
+    except TypeError:
+        raise ValueError(f"{name!r} is no dtype") from None
     if kind.kind not in "fiub":
         raise ValueError(f"a constant of the dtype {name}")
     return kind.newbyteorder("<")
 
 
 def _shape(sizes: Any) -> tuple[int, ...]:
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in sizes):
-        raise ValueError(f"{list(sizes)} is no shape")
+    is_shape = isinstance(sizes, Sequence) and all(
+        isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in sizes
+    )
+    if not is_shape:
+        raise ValueError(f"{sizes!r} is no shape")
     return tuple(sizes)
 
 

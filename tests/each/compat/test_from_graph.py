@@ -149,6 +149,9 @@ SPEC = {"spec": ["x", [None, 2], "float32"]}
 CALLED = {"function": "f", "captured": [], "inputs": SPEC, "results": SPEC}
 
 
+VARIABLE = {"name": "v", "shape": [], "dtype": "float32", "trainable": True}
+
+
 def program(op="Abs", **attributes):
     step = {"name": "a", "op": op, "inputs": [[-1, 0]], "attributes": attributes}
     return {"name": "f", "arguments": ["float32"], "steps": [step], "results": [[0, 0]]}
@@ -160,7 +163,9 @@ def program(op="Abs", **attributes):
         (([{}], [], [], CALLED), "it is no program"),
         (([program()], [["float32", [2], ""]], [], CALLED), "a constant of 0 bytes"),
         (([program()], [["object", [1], "AAAA"]], [], CALLED), "a constant of the dtype object"),
+        (([program()], [["x", [1], "AAAA"]], [], CALLED), "'x' is no dtype"),
         (([program()], [["float32", [-1], ""]], [], CALLED), "is no shape"),
+        (([program()], [], [VARIABLE | {"shape": None}], CALLED), "None is no shape"),
         (([program()], [], [], CALLED | {"function": "g"}), "lacks 'g'"),
         (([program()], [], [], CALLED | {"captured": [["variable", 0]]}), "neither a variable"),
         (([program()], [], [], CALLED | {"inputs": []}), "takes 1 arguments, not 0"),
