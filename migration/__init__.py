@@ -23,7 +23,7 @@
 | inspecting                                  | `inspect` |
 | record_script                               | `record-script` |
 | benching                                    | `bench` |
-| reporting, runs                             | `report` and `plot` |
+| reporting, training_runs, runs              | `report` and `plot` |
 | code, rules                                 | source code, and the rules of its migration |
 | keras3, to_backend                          | `--keras3` and `--target` |
 """

@@ -25,7 +25,7 @@ _COMMANDS = {
     "bench": "benching:run",
     "completion": "completion:run",
     "inspect": "inspecting:run",
-    "plot": "reporting:plot",
+    "plot": "training_runs:plot",
     "record-script": "record_script:run",
     "report": "reporting:report",
 }

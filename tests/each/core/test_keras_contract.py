@@ -4,7 +4,6 @@
 """
 
 import ast
-import functools
 import operator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from keras_mp.backends import keras_hooks
 from tests import private_names
+from tests.durations import shared
 
 BACKEND = keras.backend.backend()
 # Of one backend only.
@@ -87,7 +87,7 @@ def test_each_row_says_why_and_who():
 # -- the table and the code ------------------------------------------------------------------------
 
 
-@functools.cache
+@shared
 def found():
     source = Path(keras.src.__file__).parent
     of_keras = set()

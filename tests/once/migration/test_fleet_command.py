@@ -141,7 +141,7 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
         bar: Any = shown
         fields = bar._progress.tasks[0].fields
     assert (fields["done"], fields["all"]) == (4, 5)
-    assert (fields["bad"], fields["size"]) == ("1 failed, 1 refused, ", "8.0 MB")
+    assert (fields["bad"], fields["size"]) == ("1 failed, 1 refused, ", "8 MB")
     assert "4/5" in terminal.getvalue()
 
 

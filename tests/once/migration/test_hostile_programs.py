@@ -31,9 +31,9 @@ REPEATED: dict[str, Callable[[int], str]] = {
 PROGRAM = """
 import sys
 from keras_mp.migration.cli import main
-from keras_mp.migration.code import depth
+from keras_mp.migration.code import libcst_limits
 
-depth._SECONDS = 0.5
+libcst_limits._SECONDS = 0.5
 sys.exit(main(sys.argv[1:]))
 """
 
