@@ -50,9 +50,10 @@ PARTS = (
     Part("licences"),
     Part("audit"),
 )
-# Not in CI: runs with other examples each time, which say nothing about a change; and the coverage
-# of the packages that need no Keras.
+# Not in CI: all tests on each backend, without slices; runs with other examples each time, which
+# say nothing about a change; and the coverage of the packages that need no Keras.
 ONLY_THEN = (
+    *(Part(f"all-{backend}", ("ALL=",)) for backend in ("jax", "tensorflow", "torch")),
     Part("fuzz", ("FUZZ=1", "FUZZ_SECONDS=60")),
     Part("coverage", ("COVERED=", "LEAST=96", 'ONCE=-m "not hypothesis"')),
 )

@@ -4,9 +4,8 @@ A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of al
 one of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) runs all of
 `TURNS` on PyTorch, the fastest, and the first case of a third of the tests on each other backend.
 `READERS` is treated alike; its table names the backend that runs all. Of `OF_KERAS` each other
-backend runs a third of the cases, and the first one of each test. Without either option, each
-backend runs all. Cases that some backend skips are not moved. Numbers that a backend computes are
-compared on all three.
+backend runs a third of the cases. Without either option each backend runs all, as in `make
+release-check`. Cases that some backend skips are not moved.
 """
 
 import os
@@ -45,6 +44,8 @@ READERS = {
     "state/test_resuming.py": ("torch", "weights files"),
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
     "compat/test_applications.py": ("torch", "architectures, of layers that all compute"),
+    "compat/test_conversion_memory.py": ("torch", "files, of which one tensor is in memory"),
+    "migration/test_retries.py": ("torch", "folders, again"),
 }
 # The same for code of keras.ops, in which backends sometimes differ by a number.
 OF_KERAS = {
@@ -65,7 +66,12 @@ OF_KERAS = {
     "diagnosis/overflow_search/test_search.py": ("torch", "what is said of a model that overflows"),
     "sixteen_bit/test_composing.py": ("torch", "16-bit weights beside what else there is"),
     "diagnosis/benchmarking/test_benchmark.py": ("torch", "what a comparison of two models prints"),
-    "docs/test_benchmarks.py": ("torch", "that the programs of benchmarks run"),
+    "compat/operations/test_computing.py": ("torch", "operations, as recorded"),
+    "compat/operations/test_models.py": ("torch", "the same, in models"),
+    "compat/test_comparing.py": ("torch", "models beside the graphs of their files"),
+    "compat/test_from_graph.py": ("torch", "models of graphs"),
+    "compat/test_saved_graphs.py": ("torch", "graphs, as recorded"),
+    "migration/test_differences.py": ("torch", "the same, by the command"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {
@@ -87,6 +93,7 @@ TURNS = {
     "compat/test_deep_models.py": "how deep Keras builds models",
     "compat/test_model_code.py": "programs of models",
     "migration/test_operations.py": "what the command says of operations",
+    "docs/test_benchmarks.py": "that the programs of benchmarks run",
 }
 # File below tests/each -> what each backend computes, which `make test-all` runs on all of them.
 TURNS_WHEN_FAST = {
@@ -128,7 +135,7 @@ def is_mine(item, mode, is_first):
         has_all = backend == (READERS[file][0] if file in READERS else SOONEST)
         return has_all or (is_first and _turn_of(item.nodeid.partition("[")[0]) == backend)
     if file in OF_KERAS:
-        return turn or is_first or backend == OF_KERAS[file][0]
+        return turn or backend == OF_KERAS[file][0]
     return True
 
 

@@ -107,7 +107,7 @@ def test_what_passed_is_left_out_until_something_changes(ran, root, capsys):
     assert {*targets} & {*ci.RELEASE} == {"clients"}
     targets.clear()
     assert main("--release") == 0
-    assert {*targets} == {*ci.RELEASE, "fuzz", "coverage"}
+    assert {*targets} == {*ci.RELEASE, "fuzz", "coverage", "all-jax", "all-tensorflow", "all-torch"}
 
 
 def test_what_failed_is_run_again_and_named(ran, capsys):
