@@ -13,6 +13,7 @@ import pytest
 
 from keras_mp.backends import keras_hooks
 from tests import private_names
+from tests.backends import on_one
 from tests.durations import shared
 
 BACKEND = keras.backend.backend()
@@ -105,6 +106,7 @@ def users(name):
     }
 
 
+@on_one
 def test_no_private_name_is_used_that_is_not_in_the_table():
     unknown = []
     for use in found():
@@ -127,6 +129,7 @@ def test_each_row_names_code_that_there_is():
         assert set(row.used_by) <= owners, row.name
 
 
+@on_one
 def test_uses_are_few():
     """Each name is reached through one function, but for few."""
     assert len(found()) < LIMIT
