@@ -88,7 +88,7 @@ class Operators(KerasOps):
 
 
 class Raw(KerasOps):
-    """Calls the framework directly: not recorded, and so in float32."""
+    """Calls the framework directly: recorded on PyTorch, and on JAX in a compiled function."""
 
     def call(self, x):
         if BACKEND == "jax":

@@ -9,6 +9,8 @@ Public names load on first use: importing this imports no keras.
 | recording, examples, graph      | one call of the model as a graph of ops |
 | keras_ops, decomposition, flops | which TensorFlow ops a Keras op stands for, and its cost |
 | lists                           | Grappler's op lists |
+| foreign_ops                     | ops of the framework itself |
+| torch_lists, jax_primitives     | torch.autocast's lists; what primitives of JAX stand for |
 | gradients, loops, loop_calls    | what differentiation and loops add to the graph |
 | painter                         | Grappler's passes, as one pure function |
 | decisions                       | the dtype of each op, and why |

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_mp.float_formats import FLOAT16
 from keras_mp.graph_rewrite import gradients, keras_ops, painter
@@ -14,10 +14,17 @@ from keras_mp.graph_rewrite.loops import LoopVertices
 SENTENCES = {
     "weights_only": "it computes with weights only, which stay float32",
     "constant": "LOW cannot hold its constant, or that of an op before it",
+    "own_allow": "torch.autocast computes it in LOW",
+    "own_deny": "torch.autocast computes it in float32",
+    "own_follow_low": "it computes in the dtype of its inputs, LOW, as under torch.autocast",
+    "own_follow": "it computes in the dtype of its inputs, not all LOW, as under torch.autocast",
+    "own_unknown": "it is an op that the graph rewrite does not know",
     "accumulates": "it adds to a state step by step, and a sum in LOW stops growing",
     "layer": "deny_layers has its layer",
 }
 MODEL = "(model)"  # in place of a layer's path: the ops that the model calls itself
+_OF_OWN: Mapping[str, painter.ListName] = {"allow": "allow", "deny": "deny", "follow": "clear"}
+_OF_LISTS = frozenset({"allow_list", "deny_list", "no_list"})
 _SUMS = frozenset({"add", "subtract"})
 _ADDING = _SUMS | {"reshape", "transpose", "expand_dims", "squeeze", "copy"}
 # TensorFlow computes these in two or four dimensions, and reshapes afterwards for other ranks.
@@ -98,7 +105,7 @@ def decide(
         dtype: "float16" or "bfloat16".
         deny_layers: Paths of layers whose ops, and those of the layers in them, are denied.
     """
-    kinds = [keras_ops.list_of(op.name, op.stands_for, lists) for op in graph.ops]
+    kinds = [_list_of(op, lists) for op in graph.ops]
     weights = {i for i in graph.weights_only() if kinds[i] not in ("allow", "deny")}
     for i in weights:
         kinds[i] = None
@@ -129,7 +136,7 @@ def decide(
     loops = LoopVertices(graph, add, connect, lists.variant, shaped)
     for index, op in enumerate(graph.ops):
         # Statistics, scale and offset of a batch normalization are float32, whatever the colour.
-        inputs = op.inputs[:1] if op.name == "batch_normalization" else op.inputs
+        inputs = op.inputs[:1] if op.rule == "batch_normalization" else op.inputs
         for i in inputs:
             vertex = loops.vertex(i)
             if vertex is not None and graph.values[i].is_float32:
@@ -145,8 +152,9 @@ def decide(
     handed_on = [i for i, value in enumerate(graph.values) if value.origin is Origin.LOOP]
     low = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
     op_of = {vertex: graph.values[i].op for i, vertex in shaped.items()}
+    made = [_decision(i, kinds[i], own.get(i), painting, op_of) for i in range(len(graph.ops))]
     return Decisions(
-        [_decision(i, kinds[i], own.get(i), painting, op_of) for i in range(len(graph.ops))],
+        _as_frameworks_decide(graph, made),
         [_loop_decision(loop, low) for loop in graph.loops],
         backward_from,
     )
@@ -164,6 +172,36 @@ def is_denied(layer: str, deny_layers: Sequence[str]) -> bool:
         layer == path or layer.startswith(f"{path}/") or (path == MODEL and not layer)
         for path in deny_layers
     )
+
+
+def _list_of(op: Op, lists: OpLists) -> painter.ListName | None:
+    """Returns the list of an op: the user's, the framework's own, or TensorFlow's."""
+    if op.own in ("", "listed"):
+        return keras_ops.list_of(op.rule, op.stands_for, lists)
+    own = lists.list_of(op.kind) if op.kind else None  # a name of Keras is there if a user added it
+    # To the painter, an op that follows its inputs is one that passes colours on.
+    return own or _OF_OWN.get(op.own)
+
+
+def _as_frameworks_decide(graph: Graph, decisions: list[Decision]) -> list[Decision]:
+    """Returns the decisions with those of ops that compute in the dtype of their inputs.
+
+    Such an op computes in 16 bits exactly if all its float32 tensors come from ops that do.
+    """
+    if not any(op.own for op in graph.ops):
+        return decisions
+    makers, found = graph.makers(), list(decisions)
+    for index, op in enumerate(graph.ops):
+        before = found[index]
+        if op.own == "follow" and before.list == "clear":
+            inputs = op.inputs[:1] if op.rule == "batch_normalization" else op.inputs
+            made_by = [makers.get(i) for i in inputs if graph.values[i].is_float32]
+            low = bool(made_by) and all(i is not None and found[i].low for i in made_by)
+            reason = "own_follow_low" if low else "own_follow"
+            found[index] = Decision(low, None, "allow" if low else "unpainted", reason)
+        elif op.own in ("allow", "deny", "unknown") and before.reason in _OF_LISTS:
+            found[index] = replace(before, reason=f"own_{op.own}")
+    return found
 
 
 def _loop_decision(loop: Loop, low: frozenset[int]) -> LoopDecision:
@@ -191,7 +229,7 @@ def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
     reached, path = {state.start}, set()
     for index in range(loop.first, loop.last):
         op = graph.ops[index]
-        if op.name in _ADDING and any(i in reached for i in op.inputs):
+        if op.rule in _ADDING and any(i in reached for i in op.inputs):
             reached.update(op.outputs)
             path.add(index)
     # The state must come back from its end to its start through these ops alone.
@@ -200,7 +238,7 @@ def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
         if any(i in behind for i in graph.ops[index].outputs):
             behind.update(graph.ops[index].inputs)
             back.add(index)
-    is_sum = state.start in behind and any(graph.ops[i].name in _SUMS for i in back)
+    is_sum = state.start in behind and any(graph.ops[i].rule in _SUMS for i in back)
     return back if is_sum else set()
 
 
@@ -220,12 +258,12 @@ def _shape_op_after(graph: Graph, op: Op) -> str | None:
         return None
     shapes = [graph.values[i].shape for i in op.inputs[:2]]
     rank = len(graph.values[op.outputs[0]].shape)
-    of_matrices = op.name in _ON_MATRICES
-    if op.name == "matmul":
+    of_matrices = op.rule in _ON_MATRICES
+    if op.rule == "matmul":
         of_matrices = any(len(shape) < 3 for shape in shapes)  # otherwise BatchMatMul
     if of_matrices and rank != 2:
         return "Reshape"
-    return "Squeeze" if op.name in _ON_IMAGES and rank == 3 else None
+    return "Squeeze" if op.rule in _ON_IMAGES and rank == 3 else None
 
 
 def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[int]:

@@ -227,7 +227,7 @@ def _needed(graph: Graph) -> frozenset[int]:
 def _flows(graph: Graph) -> Iterable[tuple[Sequence[int | None], Sequence[int | None]]]:
     """Yields (values, values that have a gradient if one of the former has)."""
     for op in graph.ops:
-        if op.name not in _CUT:
+        if op.rule not in _CUT:
             yield op.inputs, op.outputs
     for loop in graph.loops:
         for state in loop.carried:
@@ -239,9 +239,9 @@ def _flows(graph: Graph) -> Iterable[tuple[Sequence[int | None], Sequence[int | 
 
 
 def _rule(op: Op, floats: int) -> _Rule:
-    if op.name == "resize":  # ResizeNearestNeighborGrad, ResizeBilinearGrad
+    if op.rule == "resize" and op.stands_for:  # ResizeNearestNeighborGrad, ResizeBilinearGrad
         return _chain(f"{op.stands_for[0]}Grad")
-    return _RULES.get(op.name) or (lambda call: _unknown(call, floats))
+    return _RULES.get(op.rule) or (lambda call: _unknown(call, floats))
 
 
 def _unknown(call: _Call, floats: int) -> list[int | None]:

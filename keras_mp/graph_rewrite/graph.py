@@ -38,17 +38,19 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One call of a keras op.
+    """One call of a keras op, or of an op of a framework itself.
 
     Attributes:
         layer: Path of the layer that called it, "" for the model itself.
-        name: Name of the keras op: "matmul".
+        name: Name of the keras op: "matmul"; or of the framework's: "torch.matmul".
         occurrence: How many ops of this name the layer has called before.
         stands_for: The equivalent TensorFlow ops, the main one first.
         inputs: Indices of the tensors among `Graph.values`, in the order of the arguments.
         outputs: Likewise.
         flops: Floating point operations; a multiply-add counts 2.
         constants: The numbers that it combines with its tensors.
+        kind: The keras op that computes the same as a framework's op; "" if there is none.
+        own: The `foreign_ops.Own` of a framework's op; "" for a keras op.
     """
 
     layer: str
@@ -59,6 +61,13 @@ class Op:
     outputs: tuple[int, ...]
     flops: int = 0
     constants: tuple[float, ...] = ()
+    kind: str = ""
+    own: str = ""
+
+    @property
+    def rule(self) -> str:
+        """Returns the name of the keras op whose gradient and cost it has."""
+        return self.kind if self.own else self.name
 
     @property
     def key(self) -> tuple[str, str]:

@@ -15,10 +15,11 @@ class Row:
     Attributes:
         index: Its position in the order of the call, from 0.
         layer: Path of the layer that calls it: "d1", "block/dense"; "" for the model itself.
-        op: Name of the keras op: "matmul".
+        op: Name of the keras op: "matmul"; of an op of the framework itself: "torch.matmul".
         occurrence: How many ops of this name the layer has called before.
         tf_op: The TensorFlow op that it stands for, the main one of several; or None.
-        list: "allow", "infer", "deny", "clear", or None for an op in no list.
+        list: "allow", "infer", "deny", "clear", or None for an op in no list, or one that computes
+            in the dtype of its inputs.
         colour: "allow", "deny" or "unpainted".
         dtype: The dtype that it computes in; for an op without float32 tensors, theirs.
         why: The reason, as a sentence without its full stop.

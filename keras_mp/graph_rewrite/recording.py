@@ -1,4 +1,4 @@
-"""Records the keras ops of one call of a model as a `Graph`."""
+"""Records the ops of one call of a model as a `Graph`: those of Keras and of its framework."""
 
 import inspect
 import numbers
@@ -12,6 +12,7 @@ import numpy as np
 from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, keras_ops
 from keras_mp.graph_rewrite.flops import flops
+from keras_mp.graph_rewrite.foreign_ops import ForeignOp
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
 from keras_mp.graph_rewrite.loop_calls import LoopCall, loop_call
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors
@@ -62,6 +63,8 @@ def _spec(x: Any) -> Any:
 
 
 class _Recorder:
+    is_recording = True
+
     def __init__(self, model: Any) -> None:
         self._path = hooks.path_of(model)
         self._trainable = {id(variable) for variable in model.trainable_variables}
@@ -94,6 +97,36 @@ class _Recorder:
                 result = keras.ops.multiply(args[0] if args else kwargs["inputs"], 1.0)
             else:
                 result = original(*args, **kwargs)
+        return self._recorded(name, original, args, kwargs, result)
+
+    def foreign(
+        self,
+        op: ForeignOp,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Records an op of the framework itself."""
+        with hooks.dispatching(None):
+            result = original(*args, **kwargs)
+        if op.own == "unknown" and not self._makes_float32(args, kwargs, result):
+            return result  # reads a shape, draws numbers, or the like
+        return self._recorded(op.name, original, args, kwargs, result, op)
+
+    def _makes_float32(self, args: Any, kwargs: Any, result: Any) -> bool:
+        made = [x for x in tensors((result,), {}) if id(x) not in self._known]
+        taken = [*tensors(args, kwargs)]
+        return all(any(_is_float32(x) for x in each) for each in (made, taken))
+
+    def _recorded(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        foreign: ForeignOp | None = None,
+    ) -> Any:
         taken = tuple(self._index(x) for x in tensors(args, kwargs))
         index = len(self.graph.ops)
         # An op that returns its argument makes nothing.
@@ -104,9 +137,14 @@ class _Recorder:
         if not made:
             return result
         outputs = tuple(self._add(x, Value(None, index, shape_of(x), dtype_of(x))) for x in made)
-        arguments = _arguments(original, args, kwargs)
+        arguments = {} if foreign is not None else _arguments(original, args, kwargs)
+        kind = name if foreign is None else foreign.kind
         values = [self.graph.values[i] for i in taken]
         shapes = [value.shape for value in values]
+        if foreign is not None:
+            shapes = list(foreign.as_keras(shapes))
+            if kind == "einsum" and isinstance(args[0], str):
+                arguments["subscripts"] = args[0]
         sparse = any(is_sparse(x) for x in tensors(args, kwargs))
         of_variable = bool(values) and values[0].origin is Origin.VARIABLE
         self.graph.ops.append(
@@ -114,17 +152,19 @@ class _Recorder:
                 layer,
                 name,
                 occurrence,
-                () if sparse else keras_ops.stands_for(name, shapes, arguments, of_variable),
+                () if sparse else keras_ops.stands_for(kind, shapes, arguments, of_variable),
                 taken,
                 outputs,
                 self._times
                 * flops(
-                    name,
+                    kind,
                     shapes,
                     self.graph.values[outputs[0]].shape,
                     arguments.get("subscripts"),
                 ),
-                _numbers(args, kwargs) if name in keras_ops.WITH_NUMBERS else (),
+                _numbers(args, kwargs) if kind in keras_ops.WITH_NUMBERS else (),
+                "" if foreign is None else foreign.kind,
+                "" if foreign is None else foreign.own,
             )
         )
         return result
@@ -235,6 +275,10 @@ class _Recorder:
         self._alive.append(x)
         self.graph.values.append(value)
         return len(self.graph.values) - 1
+
+
+def _is_float32(x: Any) -> bool:
+    return str(x.dtype).endswith("float32")  # a random key has a dtype that Keras does not know
 
 
 def _as_tensor(x: Any) -> Any:

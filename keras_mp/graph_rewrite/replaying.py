@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.decisions import Decision, Decisions, LoopDecision
+from keras_mp.graph_rewrite.foreign_ops import ForeignOp
 from keras_mp.graph_rewrite.graph import Graph, Loop
 from keras_mp.graph_rewrite.half_precision_cache import HalfPrecisionCache
 from keras_mp.graph_rewrite.loop_calls import Body, LoopCall, loop_call
@@ -53,6 +54,7 @@ class Plan:
         missed: Ops that ran and are not in the plan. Later steps of a loop are in it.
         token: Identifies this plan in JAX's trace cache.
         steps: The traced steps of loops.
+        has_foreign: Whether it has ops of the framework itself.
     """
 
     graph: Graph
@@ -64,6 +66,7 @@ class Plan:
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     token: object = field(default_factory=object)
     steps: TracedSteps = field(default_factory=TracedSteps)
+    has_foreign: bool = False
 
 
 def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = ()) -> Plan:
@@ -83,7 +86,16 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
         loops.setdefault(each[0].key, []).append(each)
     allow = {op.name for op, d in zip(graph.ops, decisions.ops, strict=True) if d.list == "allow"}
     steps = TracedSteps(layers)
-    return Plan(graph, decisions.ops, path, low, loops, frozenset(allow), steps=steps)
+    return Plan(
+        graph,
+        decisions.ops,
+        path,
+        low,
+        loops,
+        frozenset(allow),
+        steps=steps,
+        has_foreign=any(op.own not in ("", "unknown") for op in graph.ops),
+    )
 
 
 class Replay:
@@ -94,6 +106,8 @@ class Replay:
         self._dtype = dtype
         self._seen: dict[tuple[str, str], int] = {}
         self._cache = HalfPrecisionCache()
+        if plan.has_foreign:  # without it, the ops of the framework are not watched
+            self.foreign = self._foreign
 
     def __call__(
         self,
@@ -111,6 +125,27 @@ class Replay:
                 return original(*args, **kwargs)
             special = _SPECIAL.get(name, _plain)
             return special(self, name, original, args, kwargs)
+
+    def _foreign(
+        self,
+        op: ForeignOp,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Runs an op of the framework itself as decided."""
+        if op.own == "unknown":
+            with hooks.dispatching(None):
+                return original(*args, **kwargs)
+        key = layer_of(self._plan.path), op.name
+        occurrence = self._seen.get(key, 0)
+        self._seen[key] = occurrence + 1
+        with hooks.dispatching(None):
+            low = self._is_low(key, occurrence)
+            if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
+                return original(*args, **kwargs)
+            special = _INSIDE.get(op.inside) or _SPECIAL.get(op.kind, _plain)
+            return special(self, op.kind, original, args, kwargs)
 
     def loop(
         self,
@@ -141,13 +176,15 @@ class Replay:
 
         def again(state: Any) -> Any:
             self._seen = dict(before)
-            answer = condition(state)
+            with hooks.here():
+                answer = condition(state)
             after_condition.update(self._seen)
             return answer
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             self._seen = dict(after_condition)
-            return body(state, elements)
+            with hooks.here():
+                return body(state, elements)
 
         return (None if condition is None else again), step
 
@@ -338,10 +375,20 @@ def _broadcast(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ..
     )
 
 
-def _batch_normalization(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    # As in cuDNN: input and output in 16 bits, everything between in float32.
+def _float32_inside(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # As in cuDNN's batch normalization: in and out in 16 bits, everything between in float32.
     result = original(*args, **kwargs)
-    return run.high(ops.cast(result, run._dtype))
+    return run.high(replaced(result, lambda x: ops.cast(x, run._dtype)))
+
+
+def _autocast(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # Several ops in one: the framework's own autocast decides about each, and casts the weights.
+    def change(x: Any) -> Any:
+        return x if hooks.is_weight(x) else run.low(x)
+
+    with hooks.autocast(run._dtype, next(tensors(args, kwargs))):
+        kwargs = {key: replaced(value, change) for key, value in kwargs.items()}
+        return run.high(original(*replaced(tuple(args), change), **kwargs))
 
 
 def _view(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
@@ -358,18 +405,21 @@ def _view(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
 
 def _dropout(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
     # TensorFlow draws another mask for another dtype.
-    x = args[0] if args else kwargs["inputs"]
-    rest, kwargs = args[1:], {key: kwargs[key] for key in kwargs if key != "inputs"}
+    if not args:
+        kwargs = dict(kwargs)
+        args = (kwargs.pop("inputs" if "inputs" in kwargs else "input"),)
+    x, rest = args[0], args[1:]
     mask = original(ops.ones_like(x), *rest, **kwargs)
     return run.high(ops.multiply(run.low(x), ops.cast(mask, run._dtype)))
 
 
+_INSIDE: Mapping[str, Any] = {"autocast": _autocast, "float32": _float32_inside}
 _VIEWS = (
     "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "get_item",
     "split", "unstack", "broadcast_to", "slice", "diagonal", "flip",
 )  # fmt: skip
 _SPECIAL: Mapping[str, Any] = {
-    "batch_normalization": _batch_normalization,
+    "batch_normalization": _float32_inside,
     "dropout": _dropout,
     **(dict.fromkeys(_VIEWS, _view) if keras.backend.backend() == "torch" else {}),
 }

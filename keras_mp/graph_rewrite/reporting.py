@@ -200,7 +200,7 @@ def _why(op: Op, decision: Decision, name: Any, low: str) -> str:
         return SENTENCES[decision.reason].replace("LOW", low)
     reason = painter.Reason(decision.reason, decision.because_of)  # type: ignore[arg-type]
     why = reason.sentence(name, low)
-    if decision.low and op.name == "batch_normalization":
+    if decision.low and op.rule == "batch_normalization":
         why += f"; in and out in {low}, statistics, scale and offset in float32"
     return why
 
@@ -230,7 +230,7 @@ def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
             if graph.values[i].origin is Origin.VARIABLE:
                 continue
             # Batch normalization takes its statistics in float32.
-            wants_low = decision.low and (op.name != "batch_normalization" or i == op.inputs[0])
+            wants_low = decision.low and (op.rule != "batch_normalization" or i == op.inputs[0])
             yield edge(i, target, wants_low)
     for i in dict.fromkeys(graph.outputs):
         if graph.values[i].origin is not Origin.VARIABLE:

@@ -19,6 +19,7 @@ from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.policies import graph_rewrite_switch as switch
 
+_UNSEEN = " Only calls of keras.ops and Keras layers are seen, not those of the framework itself."
 _PLANS = 64  # kept per model; eager loops over sequences of any length would collect them
 
 
@@ -191,6 +192,12 @@ def _put_call(model: Any, state: Rewritten) -> None:
 
     plan_of_trace = hooks.at_compile_time(plan_now)
 
+    def replayed(plan: replaying.Plan, args: Any, kwargs: Any) -> Any:
+        with hooks.dispatching(state.replay(plan, state.options.dtype), traced_as=plan.token):
+            return original(*args, **kwargs)
+
+    uncompiled = hooks.without_compiler(replayed)
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not state.active or hooks.is_dispatching() or hooks.in_symbolic_call():
@@ -200,9 +207,8 @@ def _put_call(model: Any, state: Rewritten) -> None:
             plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
         else:
             plan = _plan_for(state, held(), original, args, kwargs)
-        replay = state.replay(plan, state.options.dtype)
-        with hooks.dispatching(replay, traced_as=plan.token):
-            return original(*args, **kwargs)
+        # torch.compile does not trace what watches the functions of torch.
+        return (uncompiled if plan.has_foreign else replayed)(plan, args, kwargs)
 
     # Stored on the model itself: stored in the state, it would keep the model alive.
     vars(call)["before"] = before
@@ -294,10 +300,10 @@ def _plan_for(
         none_is_asked = bool(denied) or (state.in_step and not model.weights)
         if not plan.allow and not state.warned and not none_is_asked:
             state.warned = True
+            unseen = "" if hooks.are_seen() else _UNSEEN
             warnings.warn(
                 f"The graph rewrite found no op of the allow list in model {model.name!r}: it "
-                "computes in float32. Only calls of keras.ops and Keras layers are seen, not those "
-                "of jax.numpy, tensorflow or torch.",
+                f"computes in float32.{unseen}",
                 stacklevel=3,
             )
     state.latest[training] = plan

@@ -1,7 +1,8 @@
 """JAX.
 
-| module   | subject |
-| -------- | ------- |
-| backend  | a step is applied or skipped: traced or eager |
-| checking | finite checks of many gradients |
+| module     | subject |
+| ---------- | ------- |
+| backend    | a step is applied or skipped: traced or eager |
+| checking   | finite checks of many gradients |
+| primitives | sees the primitives that a traced function calls |
 """

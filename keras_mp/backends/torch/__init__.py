@@ -10,4 +10,5 @@
 | fused       | fused kernels |
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
 | traced      | records the ops of a loop's step |
+| functions   | sees the functions of torch that a thread calls |
 """

@@ -13,6 +13,8 @@ Beside `keras_mp.backends` the only package that names a framework or `keras.src
   no attribute.
 - `backend.rnn`, `backend.core.while_loop`, `.fori_loop`, `.scan`, `.map`: the loops, whose bodies
   run more often than they are recorded.
+- `backend.core.cond`, `.switch`, `.vectorized_map`, `.associative_scan`: on JAX they run functions
+  in traces of their own.
 - `backend.core.remat`: what is computed again for a gradient must be computed as it was.
 
 torch's FakeTensorMode has no public name either.
@@ -23,6 +25,7 @@ torch's FakeTensorMode has no public name either.
 | dispatch      | where the ops go that a thread calls |
 | ops           | hooks into the ops of Keras |
 | operators     | hooks into the operators of tensors |
+| own_ops       | hooks into the ops of the framework itself |
 | loops         | hooks into loops, recurrent layers and remat |
 | abstract_runs | runs without computing |
 | state         | the layer, masks and tracing of the running call |
@@ -42,6 +45,12 @@ from keras_mp.graph_rewrite.hooks.installing import (
     is_installed as is_installed,
     uninstall as uninstall,
 )
+from keras_mp.graph_rewrite.hooks.own_ops import (
+    are_seen as are_seen,
+    autocast as autocast,
+    here as here,
+    is_weight as is_weight,
+)
 from keras_mp.graph_rewrite.hooks.state import (
     at_compile_time as at_compile_time,
     in_symbolic_call as in_symbolic_call,
@@ -53,4 +62,5 @@ from keras_mp.graph_rewrite.hooks.state import (
     runs_eagerly as runs_eagerly,
     set_mask as set_mask,
     traced as traced,
+    without_compiler as without_compiler,
 )

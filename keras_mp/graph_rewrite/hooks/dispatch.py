@@ -7,6 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_mp.graph_rewrite.foreign_ops import ForeignOp
+from keras_mp.graph_rewrite.hooks import own_ops
+
 Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -25,17 +28,46 @@ def dispatching(dispatch: Dispatch | None, traced_as: Any = None) -> Iterator[No
     """Sends each keras op that this thread calls to `dispatch`; None: lets them be.
 
     Args:
-        dispatch: Called with the name of the op, the original, and its arguments.
+        dispatch: Called with the name of the op, the original, and its arguments. Its method
+            `foreign`, if it has one, gets the ops of the framework itself.
         traced_as: What a function that JAX jits inside is cached under, beside its arguments, so
             that no trace is taken up where the ops go elsewhere.
     """
     before = active.dispatch
     active.dispatch = dispatch
     try:
-        with _jax_context(traced_as):
+        with _jax_context(traced_as), _watched(dispatch):
             yield
     finally:
         active.dispatch = before
+
+
+def _watched(dispatch: Any) -> AbstractContextManager[Any]:
+    if not hasattr(dispatch, "foreign"):
+        return own_ops.nowhere()
+    return own_ops.watched(_send, _move, _loop, getattr(dispatch, "is_recording", False))
+
+
+def _loop(name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return active.dispatch.loop(name, original, args, kwargs)  # type: ignore[union-attr]
+
+
+def _send(
+    op: ForeignOp, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    # Not to the `dispatch` of a scope: Keras ops, and ours, call the framework inside of it.
+    foreign = getattr(active.dispatch, "foreign", None)
+    if foreign is None:
+        return original(*args, **kwargs)
+    return foreign(op, original, args, kwargs)
+
+
+def _move(made: Any, x: Any) -> None:
+    moved = getattr(active.dispatch, "moved", None)
+    with dispatching(None):
+        x.copy_(made)  # whoever holds x sees it
+    if moved is not None:
+        moved(made, x)
 
 
 def is_dispatching() -> bool:

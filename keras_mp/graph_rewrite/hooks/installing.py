@@ -11,8 +11,8 @@ from typing import Any
 import keras
 
 from keras_mp.backends import keras_hooks
-from keras_mp.graph_rewrite.hooks import loops, operators, ops
-from keras_mp.graph_rewrite.hooks.dispatch import dispatching, prepare_jax
+from keras_mp.graph_rewrite.hooks import loops, operators, ops, own_ops
+from keras_mp.graph_rewrite.hooks.dispatch import dispatching, prepare_jax, put
 
 # Of keras.src; ops that a version does not have are left out.
 _NAMES = (
@@ -20,7 +20,7 @@ _NAMES = (
     "backend.random",
     "backend.core.remat",
     "backend.rnn",
-    *(f"backend.core.{name}" for name in ("while_loop", "fori_loop", "scan", "map")),
+    *(f"backend.core.{name}" for name in (*loops.LOOPS, *loops.FUNCTIONAL)),
     "backend.compute_output_spec",
     "backend.SymbolicScope",
     "backend.in_symbolic_scope",
@@ -67,6 +67,13 @@ def install() -> None:
                 loops.hook_loop(keras_hooks.internal_backend().core, name) for name in loops.LOOPS
             )
             _undo.append(loops.hook_remat())
+            if keras.backend.backend() == "jax" and own_ops.are_seen():
+                _undo.append(put(*own_ops.hook_primitives()))
+                _undo.extend(
+                    loops.hook_functional(keras_hooks.internal_backend().core, name)
+                    for name in loops.FUNCTIONAL
+                )
+                _undo.extend(loops.hook_random(keras_hooks.internal_backend().random))
             for cls in operators.tensor_classes():
                 for method, name in operators.OPERATORS.items():
                     if hasattr(cls, method):

@@ -1,6 +1,7 @@
 """Hooks into what runs a function of the caller's again: loops, recurrent layers, remat."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import keras
 
 from keras_mp.backends import keras_hooks
+from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
 
 # They run a function of the caller's once a step.
 LOOPS = ("while_loop", "fori_loop", "scan", "map")
+# They run it in a trace of its own.
+FUNCTIONAL = ("cond", "switch", "vectorized_map", "associative_scan")
 
 
 def recurrent() -> Iterator[tuple[Any, str]]:
@@ -45,9 +49,55 @@ def hook_loop(module: Any, name: str) -> Callable[[], None]:
         loop = getattr(active.dispatch, "loop", None)
         if loop is None:
             return original(*args, **kwargs)
-        return loop(name, original, args, kwargs)
+        return loop(name, _unseen(original), args, kwargs)
 
     return put(module, name, hooked)
+
+
+def hook_functional(module: Any, name: str) -> Callable[[], None]:
+    """Hooks what runs functions of the caller's, whose ops are as those around it."""
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if active.dispatch is None:
+            return original(*args, **kwargs)
+        given, named = keras.tree.map_structure(_seen_here, (args, kwargs))
+        return _unseen(original)(*given, **named)
+
+    return put(module, name, hooked)
+
+
+def hook_random(module: Any) -> Iterator[Callable[[], None]]:
+    """Hooks functions of Keras that draw numbers, whose primitives are no ops of the model."""
+    for name, original in list(vars(module).items()):
+        home = getattr(original, "__module__", "") or ""
+        if inspect.isfunction(original) and home == module.__name__ and name != "dropout":
+            yield put(module, name, _unseen(original))
+
+
+def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of Keras whose own calls of the framework are not seen."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with own_ops.nowhere():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _seen_here(x: Any) -> Any:
+    return _seen(x) if callable(x) and not keras.ops.is_tensor(x) else x
+
+
+def _seen(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with own_ops.here():
+            return function(*args, **kwargs)
+
+    return run
 
 
 def hook_remat() -> Callable[[], None]:
@@ -61,16 +111,19 @@ def hook_remat() -> Callable[[], None]:
 
     @functools.wraps(original)
     def hooked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return original(_with_dispatch_of_now(function), *args, **kwargs)
+        result = original(_with_dispatch_of_now(function), *args, **kwargs)
+        return _unseen(result) if active.dispatch is not None and callable(result) else result
 
     return put(module, name, hooked)
 
 
 def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function` so that a later call, for the gradient, computes as a call now does."""
-    dispatch = active.dispatch
-    if dispatch is None or not hasattr(dispatch, "resumed"):
+    dispatch: Any = active.dispatch
+    if dispatch is None:
         return function
+    if not hasattr(dispatch, "resumed"):
+        return _seen(function)
     again = dispatch.resumed()
     state = keras_hooks.global_state
     scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
@@ -78,7 +131,8 @@ def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         if active.dispatch is not None:
-            return function(*args, **kwargs)
+            with own_ops.here():
+                return function(*args, **kwargs)
         before = state.get_global_attribute("name_scope_stack")
         state.set_global_attribute("name_scope_stack", list(scopes))
         try:

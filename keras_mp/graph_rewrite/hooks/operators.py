@@ -4,10 +4,12 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import keras
 
+from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
 
 OPERATORS = {
@@ -38,6 +40,7 @@ IN_PLACE = {
 }
 
 
+_OF_KERAS = "keras.src.backend."
 _LIBRARIES = ("jax.", "jaxlib.", "tensorflow.", "torch.", "keras.src.backend.", "optree.", "numpy.")
 
 
@@ -47,8 +50,13 @@ def hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
     @functools.wraps(original)
     def hooked(*args: Any) -> Any:
         dispatch = active.dispatch
-        if dispatch is None or _called_by_library():
+        if dispatch is None or own_ops.is_inside():
             return original(*args)
+        caller = _caller()
+        if caller.startswith(_LIBRARIES):
+            # What Keras computes so is no op of the model's; what JAX does is seen as primitives.
+            with own_ops.nowhere() if caller.startswith(_OF_KERAS) else nullcontext():
+                return original(*args)
         return dispatch(name, run, args, {})
 
     def run(*args: Any) -> Any:
@@ -67,7 +75,9 @@ def hook_in_place(
     def hooked(x: Any, other: Any) -> Any:
         dispatch = active.dispatch
         moved = getattr(dispatch, "moved", None)
-        if dispatch is None or moved is None or _called_by_library() or not _fits(x, other):
+        if dispatch is None or moved is None or _caller().startswith(_LIBRARIES):
+            return original(x, other)
+        if not _fits(x, other):
             return original(x, other)
         made = dispatch(name, operation, (x, other), {})
         with dispatching(None):
@@ -89,12 +99,12 @@ def _fits(x: Any, other: Any) -> bool:
     return fits and bool(other.dtype == x.dtype)
 
 
-def _called_by_library() -> bool:
+def _caller() -> str:
     # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us. An
     # operator gets nothing but its operands, so only the stack tells who computes.
     hooked = inspect.currentframe().f_back  # type: ignore[union-attr]
     caller = hooked.f_back.f_globals.get("__name__", "")  # type: ignore[union-attr]
-    return f"{caller}.".startswith(_LIBRARIES)
+    return f"{caller}."
 
 
 def tensor_classes() -> Sequence[type]:

@@ -9,6 +9,7 @@ import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import decomposition
+from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, put
 
 MODULES = ("numpy", "nn", "math", "linalg", "image")
@@ -58,7 +59,7 @@ def hook(module: Any, attribute: str, name: str) -> Callable[[], None]:
     @functools.wraps(original)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         dispatch = active.dispatch
-        if dispatch is None:
+        if dispatch is None or own_ops.is_inside():
             return original(*args, **kwargs)
         if split_up is not None:
             parts = split_up(*args, **kwargs)

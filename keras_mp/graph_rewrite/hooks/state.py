@@ -62,6 +62,15 @@ def is_inference_tensor(x: Any) -> bool:
     return keras.backend.backend() == "torch" and bool(x.is_inference())
 
 
+def without_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function`, which torch.compile does not trace, but calls as it is."""
+    if keras.backend.backend() != "torch":
+        return function
+    import torch
+
+    return torch.compiler.disable(function)  # type: ignore[no-any-return]
+
+
 def at_compile_time(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function`, which torch.compile calls while it compiles instead of tracing it.
 

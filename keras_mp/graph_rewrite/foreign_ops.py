@@ -1,0 +1,40 @@
+"""An op of a framework itself, as the recording takes it: `torch.matmul` beside `keras.ops.matmul`.
+
+Plain data. Knows neither Keras nor a framework: `hooks` has the ops of each framework.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from keras_mp.graph_rewrite.graph import Shape
+
+# "follow": computes in the dtype of its inputs; "unknown": nobody knows it; "listed": the lists of
+# TensorFlow decide.
+Own = Literal["allow", "deny", "follow", "unknown", "listed"]
+Inside = Literal["", "autocast", "float32"]
+
+
+def as_they_are(shapes: Sequence[Shape]) -> Sequence[Shape]:
+    """Returns its argument."""
+    return shapes
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignOp:
+    """An op of a framework.
+
+    Attributes:
+        name: Its name in reports: "torch.matmul".
+        kind: The keras op that computes the same, for its gradient and cost; "" for none.
+        own: What the framework's own lists say of it.
+        as_keras: Returns the shapes of its tensors as the keras op has them.
+        inside: Of several ops in one: whether those compute in the dtypes of the framework's own
+            autocast, or in float32 between tensors of 16 bits; else "".
+    """
+
+    name: str
+    kind: str
+    own: Own
+    as_keras: Callable[[Sequence[Shape]], Sequence[Shape]] = as_they_are
+    inside: Inside = ""
