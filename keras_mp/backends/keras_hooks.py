@@ -86,6 +86,15 @@ def _not_found() -> str:
     )
 
 
+def is_of_keras(x: Any) -> bool:
+    """Returns whether a class or function is Keras' own.
+
+    >>> is_of_keras(keras.layers.Dense), is_of_keras(print)
+    (True, False)
+    """
+    return str(getattr(x, "__module__", "")).startswith("keras.")
+
+
 def is_loading() -> bool:
     """Returns whether Keras makes objects from a config whose state it loads next.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 from keras_mp.diagnosis.explanation import Finding, Level, LossScale, Row
 from keras_mp.graph_rewrite.tensors import dtype_of
@@ -36,7 +37,7 @@ class Placed:
     @property
     def may_hide_layers(self) -> bool:
         """Whether its `build` may create layers of any dtype. Keras' own layers do not."""
-        return not self.layer.built and not type(self.layer).__module__.startswith("keras.")
+        return not self.layer.built and not keras_hooks.is_of_keras(type(self.layer))
 
 
 @dataclass(frozen=True, slots=True)

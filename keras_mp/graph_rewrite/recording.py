@@ -40,7 +40,7 @@ def record(
                 hooks.set_mask(x, mask)
         recorder.restart([*inputs, *masks])
         # Not the recorder: JAX keeps the keys of its trace cache alive, and so all variables.
-        with hooks.dispatching(recorder, traced_as=object()):
+        with hooks.dispatching(recorder, traced_as=object()), hooks.in_layer(model):
             outputs = call(*args, **kwargs)
         recorder.finish(outputs, hooks.assigned_values(), hooks.added_losses())
 

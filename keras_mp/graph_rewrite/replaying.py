@@ -173,17 +173,18 @@ class Replay:
         """Returns both, such that each step uses the decisions of the first one."""
         before = dict(self._seen)
         after_condition = dict(self._seen)
+        scope = hooks.as_now()
 
         def again(state: Any) -> Any:
             self._seen = dict(before)
-            with hooks.here():
+            with scope():
                 answer = condition(state)
             after_condition.update(self._seen)
             return answer
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             self._seen = dict(after_condition)
-            with hooks.here():
+            with scope():
                 return body(state, elements)
 
         return (None if condition is None else again), step

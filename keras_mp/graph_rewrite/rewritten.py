@@ -193,7 +193,8 @@ def _put_call(model: Any, state: Rewritten) -> None:
     plan_of_trace = hooks.at_compile_time(plan_now)
 
     def replayed(plan: replaying.Plan, args: Any, kwargs: Any) -> Any:
-        with hooks.dispatching(state.replay(plan, state.options.dtype), traced_as=plan.token):
+        replay = state.replay(plan, state.options.dtype)
+        with hooks.dispatching(replay, traced_as=plan.token), hooks.in_layer(held()):
             return original(*args, **kwargs)
 
     uncompiled = hooks.without_compiler(replayed)

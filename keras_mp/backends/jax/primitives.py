@@ -25,6 +25,7 @@ class _Active(threading.local):
     handle: Handle | None = None
     loop: Callable[..., Any] | None = None
     is_recording = False
+    is_seen: Callable[[], bool] = staticmethod(bool)
     trace: Any = None  # in which primitives are seen; None: nowhere
 
 
@@ -37,7 +38,9 @@ def are_seen() -> bool:
 
 
 @contextlib.contextmanager
-def watched(handle: Handle, loop: Callable[..., Any], is_recording: bool) -> Iterator[None]:
+def watched(
+    handle: Handle, loop: Callable[..., Any], is_recording: bool, is_seen: Callable[[], bool]
+) -> Iterator[None]:
     """A scope that sends the primitives of the trace of now to `handle`; outside of a trace, none.
 
     Functions that are traced inside, such as those of `jax.jit`, are seen as what they compute.
@@ -46,10 +49,11 @@ def watched(handle: Handle, loop: Callable[..., Any], is_recording: bool) -> Ite
         handle: Called with the name, the parameters, a function that runs it, and the arguments.
         loop: Called with the body, the state, the sequences and the options of a `jax.lax.scan`.
         is_recording: Whether only what is computed matters, and not how often.
+        is_seen: Returns whether a primitive is to be sent now.
     """
     before = vars(_active).copy()
     _active.handle, _active.loop, _active.is_recording = handle, loop, is_recording
-    _active.trace = _trace_of_now()
+    _active.trace, _active.is_seen = _trace_of_now(), is_seen
     try:
         yield
     finally:
@@ -105,7 +109,7 @@ def hook() -> tuple[type, str, Callable[..., Any]]:
     @functools.wraps(original)
     def bind(self: Any, *args: Any, **parameters: Any) -> Any:
         handle = _active.handle
-        if handle is None or _active.trace is None or is_inside():
+        if handle is None or not _active.is_seen() or _active.trace is None or is_inside():
             return original(self, *args, **parameters)
         name = str(self.name)
         if name == "convert_element_type" and not isinstance(args[0], jax.core.Tracer):

@@ -1,7 +1,5 @@
 """The functions and methods of torch that a thread calls, seen by a `TorchFunctionMode`."""
 
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,18 +18,19 @@ class Watching(TorchFunctionMode):
         handle: Called with the name of the function, such as "matmul" or "__get__:T", the function
             and its arguments.
         move: Called with a tensor, and another one that is to have its value.
+        is_seen: Returns whether a function is to be sent now.
     """
 
-    def __init__(self, handle: Handler, move: Move) -> None:
+    def __init__(self, handle: Handler, move: Move, is_seen: Callable[[], bool]) -> None:
         super().__init__()
-        self._handle, self._move = handle, move
+        self._handle, self._move, self._is_seen = handle, move, is_seen
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Runs a function of torch."""
         name, kwargs = _name(function), dict(kwargs or {})
-        if (name.startswith("__get__:") and name not in _TRANSPOSED) or _called_by_keras():
+        if not self._is_seen() or (name.startswith("__get__:") and name not in _TRANSPOSED):
             return function(*args, **kwargs)
         if name in _WIDENS:
             function = _widened(function)
@@ -45,20 +44,6 @@ class Watching(TorchFunctionMode):
 
 
 _TRANSPOSED = ("__get__:T", "__get__:mT")  # other attributes compute nothing
-# Between who writes `x + y` and torch is a hook of ours.
-_BETWEEN = ("torch.", "keras_mp.graph_rewrite.hooks.")
-
-
-def _called_by_keras() -> bool:
-    # Its backend calls torch outside of its ops, too: for casts, random numbers, loops. Only the
-    # stack tells whose call it is.
-    for frame, _ in traceback.walk_stack(sys._getframe(2)):
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(_BETWEEN):
-            return bool(name.startswith("keras.src.backend."))
-    return False
-
-
 # They return their argument if it is of that dtype already.
 _WIDENS = frozenset({"float", "to", "type"})
 _WIDENED = "float"

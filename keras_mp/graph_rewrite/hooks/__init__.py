@@ -13,8 +13,10 @@ Beside `keras_mp.backends` the only package that names a framework or `keras.src
   no attribute.
 - `backend.rnn`, `backend.core.while_loop`, `.fori_loop`, `.scan`, `.map`: the loops, whose bodies
   run more often than they are recorded.
-- `backend.core.cond`, `.switch`, `.vectorized_map`, `.associative_scan`: on JAX they run functions
-  in traces of their own.
+- `backend.core.cond`, `.switch`, `.vectorized_map`, `.associative_scan`: they run functions of the
+  caller's, on JAX in traces of their own.
+- `backend.cast`, `.convert_to_tensor`, `.convert_to_numpy`, also of `backend.core`, and those of
+  `backend.random`: they call the framework, but are no ops of a model.
 - `backend.core.remat`: what is computed again for a gradient must be computed as it was.
 
 torch's FakeTensorMode has no public name either.
@@ -26,6 +28,7 @@ torch's FakeTensorMode has no public name either.
 | ops           | hooks into the ops of Keras |
 | operators     | hooks into the operators of tensors |
 | own_ops       | hooks into the ops of the framework itself |
+| scopes        | hooks into the calls of layers: whose code runs |
 | loops         | hooks into loops, recurrent layers and remat |
 | abstract_runs | runs without computing |
 | state         | the layer, masks and tracing of the running call |
@@ -48,9 +51,9 @@ from keras_mp.graph_rewrite.hooks.installing import (
 from keras_mp.graph_rewrite.hooks.own_ops import (
     are_seen as are_seen,
     autocast as autocast,
-    here as here,
     is_weight as is_weight,
 )
+from keras_mp.graph_rewrite.hooks.scopes import as_now as as_now, in_layer as in_layer
 from keras_mp.graph_rewrite.hooks.state import (
     at_compile_time as at_compile_time,
     in_symbolic_call as in_symbolic_call,

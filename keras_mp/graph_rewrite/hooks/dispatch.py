@@ -18,6 +18,8 @@ _jax_context: Callable[[Any], AbstractContextManager[Any]] = nullcontext
 
 class _Active(threading.local):
     dispatch: Dispatch | None = None
+    is_seen = False  # whether ops of the framework itself go there, too
+    has_mode = False  # whether torch shows its functions
 
 
 active = _Active()
@@ -29,40 +31,43 @@ def dispatching(dispatch: Dispatch | None, traced_as: Any = None) -> Iterator[No
 
     Args:
         dispatch: Called with the name of the op, the original, and its arguments. Its method
-            `foreign`, if it has one, gets the ops of the framework itself.
+            `foreign`, if it has one, gets the ops of the framework itself, in a scope that sees
+            them.
         traced_as: What a function that JAX jits inside is cached under, beside its arguments, so
             that no trace is taken up where the ops go elsewhere.
     """
-    before = active.dispatch
-    active.dispatch = dispatch
+    before, was_seen = active.dispatch, active.is_seen
+    active.dispatch, active.is_seen = dispatch, False
     try:
         with _jax_context(traced_as), _watched(dispatch):
             yield
     finally:
-        active.dispatch = before
+        active.dispatch, active.is_seen = before, was_seen
 
 
 def _watched(dispatch: Any) -> AbstractContextManager[Any]:
     if not hasattr(dispatch, "foreign"):
         return own_ops.nowhere()
-    return own_ops.watched(_send, _move, _loop, getattr(dispatch, "is_recording", False))
+    is_recording = getattr(dispatch, "is_recording", False)
+    return own_ops.watched(send, _loop, is_recording, lambda: active.is_seen)
 
 
 def _loop(name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return active.dispatch.loop(name, original, args, kwargs)  # type: ignore[union-attr]
 
 
-def _send(
+def send(
     op: ForeignOp, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    # Not to the `dispatch` of a scope: Keras ops, and ours, call the framework inside of it.
+    """Sends an op of the framework to the dispatch of now."""
     foreign = getattr(active.dispatch, "foreign", None)
     if foreign is None:
         return original(*args, **kwargs)
     return foreign(op, original, args, kwargs)
 
 
-def _move(made: Any, x: Any) -> None:
+def move(made: Any, x: Any) -> None:
+    """Gives `x` the value of `made` in place."""
     moved = getattr(active.dispatch, "moved", None)
     with dispatching(None):
         x.copy_(made)  # whoever holds x sees it

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_mp.backends import keras_hooks
-from keras_mp.graph_rewrite.hooks import loops, operators, ops, own_ops
+from keras_mp.graph_rewrite.hooks import loops, operators, ops, own_ops, scopes
 from keras_mp.graph_rewrite.hooks.dispatch import dispatching, prepare_jax, put
 
 # Of keras.src; ops that a version does not have are left out.
@@ -21,6 +21,8 @@ _NAMES = (
     "backend.core.remat",
     "backend.rnn",
     *(f"backend.core.{name}" for name in (*loops.LOOPS, *loops.FUNCTIONAL)),
+    *(f"backend.{name}" for name in scopes.HELPERS),
+    *(f"backend.core.{name}" for name in scopes.HELPERS),
     "backend.compute_output_spec",
     "backend.SymbolicScope",
     "backend.in_symbolic_scope",
@@ -67,13 +69,14 @@ def install() -> None:
                 loops.hook_loop(keras_hooks.internal_backend().core, name) for name in loops.LOOPS
             )
             _undo.append(loops.hook_remat())
-            if keras.backend.backend() == "jax" and own_ops.are_seen():
-                _undo.append(put(*own_ops.hook_primitives()))
+            if own_ops.are_seen():
+                _undo.extend(put(*hook) for hook in own_ops.hooks_of_primitives())
                 _undo.extend(
                     loops.hook_functional(keras_hooks.internal_backend().core, name)
                     for name in loops.FUNCTIONAL
                 )
-                _undo.extend(loops.hook_random(keras_hooks.internal_backend().random))
+                _undo.append(scopes.hook_layers())
+                _undo.extend(scopes.hook_helpers())
             for cls in operators.tensor_classes():
                 for method, name in operators.OPERATORS.items():
                     if hasattr(cls, method):

@@ -1,7 +1,6 @@
 """Hooks into what runs a function of the caller's again: loops, recurrent layers, remat."""
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ import keras
 from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
+from keras_mp.graph_rewrite.hooks.scopes import as_now, seeing
 
 # They run a function of the caller's once a step.
 LOOPS = ("while_loop", "fori_loop", "scan", "map")
@@ -68,20 +68,12 @@ def hook_functional(module: Any, name: str) -> Callable[[], None]:
     return put(module, name, hooked)
 
 
-def hook_random(module: Any) -> Iterator[Callable[[], None]]:
-    """Hooks functions of Keras that draw numbers, whose primitives are no ops of the model."""
-    for name, original in list(vars(module).items()):
-        home = getattr(original, "__module__", "") or ""
-        if inspect.isfunction(original) and home == module.__name__ and name != "dropout":
-            yield put(module, name, _unseen(original))
-
-
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function of Keras whose own calls of the framework are not seen."""
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with own_ops.nowhere():
+        with own_ops.nowhere(), seeing(False):
             return function(*args, **kwargs)
 
     return run
@@ -92,9 +84,11 @@ def _seen_here(x: Any) -> Any:
 
 
 def _seen(function: Callable[..., Any]) -> Callable[..., Any]:
+    scope = as_now()
+
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with own_ops.here():
+        with scope():
             return function(*args, **kwargs)
 
     return run
@@ -124,19 +118,19 @@ def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     if not hasattr(dispatch, "resumed"):
         return _seen(function)
-    again = dispatch.resumed()
+    again, scope = dispatch.resumed(), as_now()
     state = keras_hooks.global_state
     scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         if active.dispatch is not None:
-            with own_ops.here():
+            with scope():
                 return function(*args, **kwargs)
         before = state.get_global_attribute("name_scope_stack")
         state.set_global_attribute("name_scope_stack", list(scopes))
         try:
-            with dispatching(again()):
+            with dispatching(again()), scope():
                 return function(*args, **kwargs)
         finally:
             state.set_global_attribute("name_scope_stack", before)

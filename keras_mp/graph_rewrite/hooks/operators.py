@@ -11,6 +11,7 @@ import keras
 
 from keras_mp.graph_rewrite.hooks import own_ops
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
+from keras_mp.graph_rewrite.hooks.scopes import seeing
 
 OPERATORS = {
     "__add__": "add",
@@ -55,7 +56,7 @@ def hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
         caller = _caller()
         if caller.startswith(_LIBRARIES):
             # What Keras computes so is no op of the model's; what JAX does is seen as primitives.
-            with own_ops.nowhere() if caller.startswith(_OF_KERAS) else nullcontext():
+            with seeing(False) if caller.startswith(_OF_KERAS) else nullcontext():
                 return original(*args)
         return dispatch(name, run, args, {})
 

@@ -1,7 +1,7 @@
 """Hooks into the ops of the framework itself, which layers call beside those of Keras."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,24 +25,21 @@ def are_seen() -> bool:
     return False
 
 
-def watched(
-    handle: Handler,
-    move: Callable[[Any, Any], None],
-    loop: Callable[..., Any],
-    is_recording: bool,
+def has_mode() -> bool:
+    """Returns whether a mode shows the ops of this framework: that of torch."""
+    return bool(keras.backend.backend() == "torch")
+
+
+def mode(
+    handle: Handler, move: Callable[[Any, Any], None], is_seen: Callable[[], bool]
 ) -> AbstractContextManager[Any]:
-    """Returns a scope that sends each op of the framework, called in this thread, to `handle`.
+    """Returns the mode that sends each function of torch, called in this thread, to `handle`.
 
     Args:
         handle: Called with the op, the function that computes it, and its arguments.
-        move: Called with a tensor of torch, and another one that is to have its value.
-        loop: Called with the name of a loop, the function that runs it, and its arguments.
-        is_recording: Whether the ops are recorded, and not replayed.
+        move: Called with a tensor, and another one that is to have its value.
+        is_seen: Returns whether a function is to be sent now.
     """
-    if not are_seen():
-        return nullcontext()
-    if keras.backend.backend() == "jax":
-        return _watched_primitives(handle, loop, is_recording)
     from keras_mp.backends.torch import functions
 
     def named(
@@ -50,12 +47,25 @@ def watched(
     ) -> Any:
         return handle(torch_lists.op_of(name), function, args, kwargs)
 
-    return functions.Watching(named, move)
+    return functions.Watching(named, move, is_seen)
 
 
-def _watched_primitives(
-    handle: Handler, loop: Callable[..., Any], is_recording: bool
+def watched(
+    handle: Handler,
+    loop: Callable[..., Any],
+    is_recording: bool,
+    is_seen: Callable[[], bool],
 ) -> AbstractContextManager[Any]:
+    """Returns a scope that sends each primitive of JAX, called in this thread, to `handle`.
+
+    Args:
+        handle: Called with the op, the function that computes it, and its arguments.
+        loop: Called with the name of a loop, the function that runs it, and its arguments.
+        is_recording: Whether the ops are recorded, and not replayed.
+        is_seen: Returns whether a primitive is to be sent now.
+    """
+    if not _has_primitives():
+        return nullcontext()
     from keras_mp.backends.jax import primitives
 
     def named(
@@ -66,14 +76,16 @@ def _watched_primitives(
     def looped(body: Any, state: Any, sequences: Any, options: dict[str, Any]) -> Any:
         return loop("scan", primitives.scan, (body, state, sequences), options)
 
-    return primitives.watched(named, looped, is_recording)
+    return primitives.watched(named, looped, is_recording, is_seen)
 
 
-def hook_primitives() -> tuple[type, str, Callable[..., Any]]:
-    """Returns (class, attribute, function): where primitives of JAX are hooked."""
+def hooks_of_primitives() -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """Yields (class, attribute, function): where primitives of JAX are hooked."""
+    if not _has_primitives():
+        return
     from keras_mp.backends.jax import primitives
 
-    return primitives.hook()
+    yield primitives.hook()
 
 
 def is_inside() -> bool:
