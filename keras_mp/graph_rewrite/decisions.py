@@ -19,6 +19,7 @@ SENTENCES = {
     "own_follow_low": "it computes in the dtype of its inputs, LOW, as under torch.autocast",
     "own_follow": "it computes in the dtype of its inputs, not all LOW, as under torch.autocast",
     "own_unknown": "it is an op that the graph rewrite does not know",
+    "own_in_place": "it changes a tensor in place, in float32",
     "accumulates": "it adds to a state step by step, and a sum in LOW stops growing",
     "layer": "deny_layers has its layer",
 }
@@ -199,7 +200,7 @@ def _as_frameworks_decide(graph: Graph, decisions: list[Decision]) -> list[Decis
             low = bool(made_by) and all(i is not None and found[i].low for i in made_by)
             reason = "own_follow_low" if low else "own_follow"
             found[index] = Decision(low, None, "allow" if low else "unpainted", reason)
-        elif op.own in ("allow", "deny", "unknown") and before.reason in _OF_LISTS:
+        elif op.own in ("allow", "deny", "unknown", "in_place") and before.reason in _OF_LISTS:
             found[index] = replace(before, reason=f"own_{op.own}")
     return found
 

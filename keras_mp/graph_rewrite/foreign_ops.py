@@ -9,9 +9,9 @@ from typing import Literal
 
 from keras_mp.graph_rewrite.graph import Shape
 
-# "follow": computes in the dtype of its inputs; "unknown": nobody knows it; "listed": the lists of
-# TensorFlow decide.
-Own = Literal["allow", "deny", "follow", "unknown", "listed"]
+# "follow": computes in the dtype of its inputs; "unknown": nobody knows it; "in_place": changes a
+# tensor that it is given; "listed": the lists of TensorFlow decide.
+Own = Literal["allow", "deny", "follow", "unknown", "in_place", "listed"]
 Inside = Literal["", "autocast", "float32"]
 
 
@@ -31,6 +31,8 @@ class ForeignOp:
         as_keras: Returns the shapes of its tensors as the keras op has them.
         inside: Of several ops in one: whether those compute in the dtypes of the framework's own
             autocast, or in float32 between tensors of 16 bits; else "".
+        is_view: Whether its result may share memory with its argument: a change of one in place
+            changes the other.
     """
 
     name: str
@@ -38,3 +40,4 @@ class ForeignOp:
     own: Own
     as_keras: Callable[[Sequence[Shape]], Sequence[Shape]] = as_they_are
     inside: Inside = ""
+    is_view: bool = False

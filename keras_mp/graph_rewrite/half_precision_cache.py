@@ -4,6 +4,7 @@ import weakref
 from typing import Any
 
 from keras_mp.graph_rewrite import hooks
+from keras_mp.graph_rewrite.tensors import version_of
 
 _ATTRIBUTE = "_keras_mp_low"
 
@@ -25,7 +26,7 @@ class HalfPrecisionCache:
         if self._off or hooks.is_inference_tensor(wide):
             return
         try:
-            setattr(wide, _ATTRIBUTE, (getattr(wide, "_version", None), low))
+            setattr(wide, _ATTRIBUTE, (version_of(wide), low))
         except AttributeError:  # tracers of JAX
             forget = self._by_id
             key = id(wide)
@@ -38,6 +39,6 @@ class HalfPrecisionCache:
         held = getattr(wide, _ATTRIBUTE, None)
         if held is not None:
             version, low = held
-            return low if version == getattr(wide, "_version", None) else None
+            return low if version == version_of(wide) else None
         known = self._by_id.get(id(wide))
         return known[1] if known is not None and known[0]() is wide else None

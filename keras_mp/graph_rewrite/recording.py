@@ -15,7 +15,7 @@ from keras_mp.graph_rewrite.flops import flops
 from keras_mp.graph_rewrite.foreign_ops import ForeignOp
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
 from keras_mp.graph_rewrite.loop_calls import LoopCall, loop_call
-from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors
+from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors, version_of
 
 
 def record(
@@ -46,7 +46,8 @@ def record(
 
     masks = [_spec(hooks.mask_of(x)) for x in keras.tree.flatten((tuple(args), dict(kwargs)))]
     args, kwargs = keras.tree.map_structure(_spec, (tuple(args), dict(kwargs)))
-    hooks.run_abstractly(run, masks, *args, **kwargs)
+    with hooks.unchanged_buffers(model):
+        hooks.run_abstractly(run, masks, *args, **kwargs)
     return recorder.graph
 
 
@@ -107,11 +108,17 @@ class _Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Records an op of the framework itself."""
+        given = [*tensors(args, kwargs)]
+        before = [version_of(x) for x in given]
         with hooks.dispatching(None):
             result = original(*args, **kwargs)
-        if op.own == "unknown" and not self._makes_float32(args, kwargs, result):
+        if op.own not in ("unknown", "in_place"):
+            return self._recorded(op.name, original, args, kwargs, result, op)
+        pairs = zip(given, before, strict=True)
+        changed = [x for x, v in pairs if version_of(x) != v and _is_float32(x)]
+        if not changed and not self._makes_float32(args, kwargs, result):
             return result  # reads a shape, draws numbers, or the like
-        return self._recorded(op.name, original, args, kwargs, result, op)
+        return self._recorded(op.name, original, args, kwargs, result, op, changed)
 
     def _makes_float32(self, args: Any, kwargs: Any, result: Any) -> bool:
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
@@ -126,11 +133,13 @@ class _Recorder:
         kwargs: dict[str, Any],
         result: Any,
         foreign: ForeignOp | None = None,
+        changed: abc.Sequence[Any] = (),
     ) -> Any:
         taken = tuple(self._index(x) for x in tensors(args, kwargs))
         index = len(self.graph.ops)
         # An op that returns its argument makes nothing.
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
+        made += changed  # in place: from here on they are values of this op
         layer = layer_of(self._path)
         occurrence = self.graph.calls[layer, name]
         self.graph.calls[layer, name] += 1

@@ -40,6 +40,9 @@ _BROADCASTING = frozenset(
 )  # fmt: skip
 
 
+_AS_THEY_ARE = ("unknown", "in_place")  # own ops that compute in float32, by whatever name
+
+
 @dataclass
 class Plan:
     """The decisions for calls of one signature.
@@ -94,7 +97,7 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
         loops,
         frozenset(allow),
         steps=steps,
-        has_foreign=any(op.own not in ("", "unknown") for op in graph.ops),
+        has_foreign=any(op.own not in ("", *_AS_THEY_ARE) for op in graph.ops),
     )
 
 
@@ -134,7 +137,7 @@ class Replay:
         kwargs: dict[str, Any],
     ) -> Any:
         """Runs an op of the framework itself as decided."""
-        if op.own == "unknown":
+        if op.own in _AS_THEY_ARE:
             with hooks.dispatching(None):
                 return original(*args, **kwargs)
         key = layer_of(self._plan.path), op.name
@@ -145,6 +148,7 @@ class Replay:
             if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
             special = _INSIDE.get(op.inside) or _SPECIAL.get(op.kind, _plain)
+            special = _view if op.is_view else special
             return special(self, op.kind, original, args, kwargs)
 
     def loop(

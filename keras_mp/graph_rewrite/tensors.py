@@ -46,6 +46,14 @@ def replaced(argument: Any, change: Callable[[Any], Any]) -> Any:
     return change(argument) if is_tensor(argument) else argument
 
 
+def version_of(x: Any) -> Any:
+    """Returns what changes when torch changes a tensor in place; None if nothing tells."""
+    try:
+        return getattr(x, "_version", None)
+    except RuntimeError:  # of torch's inference mode
+        return None
+
+
 def shape_of(x: Any) -> Shape:
     """Returns the shape of a tensor; None for an unknown dimension."""
     try:

@@ -99,6 +99,7 @@ _FOLLOW: Mapping[str, str] = {
     **dict.fromkeys(("expand", "expand_as"), "broadcast_to"),
     **dict.fromkeys(("repeat", "repeat_interleave"), "repeat"),
     **dict.fromkeys(("contiguous", "clone", "identity"), "copy"),
+    **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), "dropout"),
     "detach": "stop_gradient",
     "gather": "take_along_axis",
     "clamp": "clip",
@@ -118,9 +119,19 @@ _FOLLOW: Mapping[str, str] = {
     **dict.fromkeys(("hardsigmoid", "hardswish", "mish", "softsign", "logsigmoid"), ""),
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "tril", "triu", "diagonal", "unfold"), ""),
     **dict.fromkeys(("index_select", "masked_select", "alpha_dropout", "feature_dropout"), ""),
-    **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d", "addcdiv", "addcmul", "lerp"), ""),
+    **dict.fromkeys(("addcdiv", "addcmul", "lerp"), ""),
     **dict.fromkeys(("atan2", "bilinear", "cross", "scatter_add", "index_put", "grid_sample"), ""),
 }
+# Their results may share memory with their argument.
+_VIEWS = frozenset(
+    {
+        "reshape", "view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "transpose",
+        "permute", "t", "swapdims", "swapaxes", "adjoint", "movedim", "moveaxis", "__get__:T",
+        "__get__:mT", "squeeze", "unsqueeze", "split", "chunk", "tensor_split", "unbind", "narrow",
+        "select", "__getitem__", "expand", "expand_as", "broadcast_to", "contiguous", "identity",
+        "detach", "diagonal", "unfold",
+    }
+)  # fmt: skip
 _LISTS: Sequence[tuple[Own, Mapping[str, str]]] = (
     ("allow", _ALLOW),
     ("deny", _DENY),
@@ -161,16 +172,36 @@ def op_of(name: str) -> ForeignOp:
     >>> op.name, op.kind, op.own, op_of("fft").own
     ('torch.conv2d', 'conv', 'allow', 'unknown')
     """
-    return OPS.get(name) or ForeignOp(_shown(name), "", "unknown")
+    known = OPS.get(name)
+    if known is not None:
+        return known
+    return ForeignOp(_shown(name), "", "in_place" if _is_in_place(name) else "unknown")
+
+
+def _is_in_place(name: str) -> bool:
+    """Returns whether a function changes its first argument.
+
+    >>> [_is_in_place(name) for name in ("add_", "__setitem__", "__iadd__", "__invert__", "add")]
+    [True, True, True, False, False]
+    """
+    if name.endswith("__"):
+        return name == "__setitem__" or name[2:-2] in _IN_PLACE
+    return name.endswith("_")
+
+
+_IN_PLACE = frozenset({"iadd", "isub", "imul", "itruediv", "idiv", "ifloordiv", "ipow", "imod"})
 
 
 def _shown(name: str) -> str:
-    return f"torch.{name.removeprefix('__get__:').strip('_')}"
+    name = name.removeprefix("__get__:")
+    return f"torch.{name.strip('_') if name.endswith('__') else name.lstrip('_')}"
 
 
 OPS: Mapping[str, ForeignOp] = {
     **{
-        name: ForeignOp(_shown(name), kind, own, _SHAPES.get(name, as_they_are))
+        name: ForeignOp(
+            _shown(name), kind, own, _SHAPES.get(name, as_they_are), is_view=name in _VIEWS
+        )
         for own, kinds in _LISTS
         for name, kind in kinds.items()
     },

@@ -15,8 +15,8 @@ class Watching(TorchFunctionMode):
     """Sends each function of torch, called in this thread, to `handle`.
 
     Args:
-        handle: Called with the name of the function, such as "matmul" or "__get__:T", the function
-            and its arguments.
+        handle: Called with the name of the function, such as "matmul", "__get__:T", "add_" or, with
+            an argument `out`, "matmul_"; the function and its arguments.
         move: Called with a tensor, and another one that is to have its value.
         is_seen: Returns whether a function is to be sent now.
     """
@@ -32,9 +32,13 @@ class Watching(TorchFunctionMode):
         name, kwargs = _name(function), dict(kwargs or {})
         if not self._is_seen() or (name.startswith("__get__:") and name not in _TRANSPOSED):
             return function(*args, **kwargs)
+        if kwargs.get("out") is not None:
+            return self._handle(f"{name}_", function, tuple(args), kwargs)
         if name in _WIDENS:
             function = _widened(function)
             name = _WIDENED if _asks_for_float32(name, args, kwargs) else name
+        if name in _DROPOUTS and not _is_training(args, kwargs):
+            name = "identity"  # they return their argument, or a view of it
         changed = _without_inplace(name, tuple(args), kwargs)
         if changed is None:
             return self._handle(name, function, tuple(args), kwargs)
@@ -73,6 +77,14 @@ _PLACE_OF_INPLACE: Mapping[str, int] = {
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), 3),
     **dict.fromkeys(("alpha_dropout", "hardtanh"), 3),
 }
+
+
+_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"})
+
+
+def _is_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    given = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return bool(given)
 
 
 def _without_inplace(

@@ -38,6 +38,7 @@ from keras_mp.graph_rewrite.hooks.abstract_runs import (
     added_losses as added_losses,
     assigned_values as assigned_values,
     run_abstractly as run_abstractly,
+    unchanged_buffers as unchanged_buffers,
 )
 from keras_mp.graph_rewrite.hooks.dispatch import (
     dispatching as dispatching,

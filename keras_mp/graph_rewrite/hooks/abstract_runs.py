@@ -1,13 +1,14 @@
 """Runs a function without computing anything: what a model does is recorded in such a run."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.graph_rewrite.tensors import version_of
 
 
 def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -43,6 +44,38 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         _run_on_fake_tensors(function, args, kwargs)
     else:
         keras_hooks.internal_backend().compute_output_spec(function, *args, **kwargs)
+
+
+@contextmanager
+def unchanged_buffers(model: Any) -> Iterator[None]:
+    """A scope after which tensors that modules of torch hold are as before.
+
+    An abstract run changes them if the module does so in place: they are no tensors of the run.
+    """
+    if keras.backend.backend() != "torch":
+        yield
+        return
+    import torch
+
+    held = {id(x): x for layer in keras_hooks.all_layers(model) for x in _held_tensors(layer)}
+    with torch.no_grad():
+        before = [(x, version_of(x), x.clone()) for x in held.values()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for x, version, value in before:
+                if version_of(x) != version:
+                    x.copy_(value)
+
+
+def _held_tensors(layer: Any) -> Iterator[Any]:
+    """Yields the buffers of a layer and the modules in it, and tensors that are attributes."""
+    import torch
+
+    for module in layer.modules():
+        yield from module.buffers(recurse=False)
+        yield from (x for x in vars(module).values() if isinstance(x, torch.Tensor))
 
 
 def assigned_values() -> list[Any]:
