@@ -197,19 +197,22 @@ def _put_call(model: Any, state: Rewritten) -> None:
         with hooks.dispatching(replay, traced_as=plan.token), hooks.in_layer(held()):
             return original(*args, **kwargs)
 
-    uncompiled = hooks.without_compiler(replayed)
+    def eager(args: Any, kwargs: Any) -> Any:
+        return replayed(_plan_for(state, held(), original, args, kwargs), args, kwargs)
+
+    # torch.compile does not trace what watches the functions of torch. And when it has compiled a
+    # call too often, it leaves the call alone, but would compile the layers, each by itself.
+    uncompiled = hooks.without_compiler(eager)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not state.active or hooks.is_dispatching() or hooks.in_symbolic_call():
             return original(*args, **kwargs)
-        if hooks.is_compiling():
-            leaves: list[Any] = []
-            plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
-        else:
-            plan = _plan_for(state, held(), original, args, kwargs)
-        # torch.compile does not trace what watches the functions of torch.
-        return (uncompiled if plan.has_foreign else replayed)(plan, args, kwargs)
+        if not hooks.is_compiling():
+            return uncompiled(args, kwargs)
+        leaves: list[Any] = []
+        plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
+        return uncompiled(args, kwargs) if plan.has_foreign else replayed(plan, args, kwargs)
 
     # Stored on the model itself: stored in the state, it would keep the model alive.
     vars(call)["before"] = before

@@ -1,6 +1,5 @@
 """Hooks into the ops of the framework itself, which layers call beside those of Keras."""
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -97,7 +96,6 @@ def is_inside() -> bool:
     return primitives.is_inside()
 
 
-@functools.cache
 def _has_primitives() -> bool:
     return keras.backend.backend() == "jax" and are_seen()
 
