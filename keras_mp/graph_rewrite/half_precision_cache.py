@@ -32,6 +32,11 @@ class HalfPrecisionCache:
             key = id(wide)
             self._by_id[key] = (weakref.ref(wide, lambda _: forget.pop(key, None)), low)
 
+    def forget(self, wide: Any) -> None:
+        """Caches nothing for `wide` any more."""
+        if hasattr(wide, _ATTRIBUTE):
+            delattr(wide, _ATTRIBUTE)
+
     def get(self, wide: Any) -> Any:
         """Returns the cached value for `wide`, or None."""
         if self._off:

@@ -42,6 +42,9 @@ _BROADCASTING = frozenset(
 
 _AS_THEY_ARE = ("unknown", "in_place")  # own ops that compute in float32, by whatever name
 
+# They read or change the gradient of a tensor.
+_OF_GRADIENTS = frozenset({"torch.register_hook", "torch.retain_grad"})
+
 
 @dataclass
 class Plan:
@@ -137,6 +140,8 @@ class Replay:
         kwargs: dict[str, Any],
     ) -> Any:
         """Runs an op of the framework itself as decided."""
+        if op.name in _OF_GRADIENTS:
+            self._cache.forget(args[0])  # so that its gradient passes through it
         if op.own in _AS_THEY_ARE:
             with hooks.dispatching(None):
                 return original(*args, **kwargs)

@@ -169,6 +169,29 @@ def test_a_change_is_named_in_the_report():
     assert rows["torch.setitem"].dtype == "float32"
 
 
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_hook_on_a_gradient(denied):
+    kept = []
+
+    class Hooked(Changing):
+        def call(self, x):
+            y = torch.matmul(x, self.v.value)
+            if y.requires_grad:
+                y.register_hook(lambda gradient: gradient * 2)
+                y.retain_grad()
+                kept.append(y)
+            return torch.matmul(torch.relu(y), self.w.value)
+
+    keras.utils.set_random_seed(0)
+    hooked = keras.Sequential([keras.Input((4,)), Hooked(None)])
+    plain = computed(hooked)
+    graph_rewrite.apply(hooked, deny_layers=["changing"] if denied else ())
+    for name, found in computed(hooked).items():
+        np.testing.assert_allclose(found, plain[name], rtol=1e-2, atol=2e-2, err_msg=name)
+    expected, found = (y.grad for y in kept if y.grad is not None)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=2e-2)
+
+
 def test_a_buffer_that_is_changed_in_place_stays_float32():
     class Averaging(nn.Module):
         def __init__(self):
