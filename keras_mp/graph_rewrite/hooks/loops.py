@@ -47,7 +47,7 @@ def hook_loop(module: Any, name: str) -> Callable[[], None]:
     @functools.wraps(original)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         loop = getattr(active.dispatch, "loop", None)
-        if loop is None:
+        if loop is None or own_ops.is_inside():
             return original(*args, **kwargs)
         return loop(name, _unseen(original), args, kwargs)
 
@@ -60,7 +60,7 @@ def hook_functional(module: Any, name: str) -> Callable[[], None]:
 
     @functools.wraps(original)
     def hooked(*args: Any, **kwargs: Any) -> Any:
-        if active.dispatch is None:
+        if active.dispatch is None or own_ops.is_inside():
             return original(*args, **kwargs)
         given, named = keras.tree.map_structure(_seen_here, (args, kwargs))
         return _unseen(original)(*given, **named)
@@ -105,6 +105,8 @@ def hook_remat() -> Callable[[], None]:
 
     @functools.wraps(original)
     def hooked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if own_ops.is_inside():
+            return original(function, *args, **kwargs)
         result = original(_with_dispatch_of_now(function), *args, **kwargs)
         return _unseen(result) if active.dispatch is not None and callable(result) else result
 

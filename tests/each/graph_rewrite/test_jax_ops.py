@@ -189,6 +189,39 @@ def test_a_call_that_is_not_compiled_computes_them_in_float32():
     assert not np.array_equal(np.asarray(jax.jit(lambda x: model(x))(x)), plain)
 
 
+def in_a_loop(x):
+    return keras.ops.fori_loop(0, 2, lambda i, y: keras.ops.matmul(y, keras.ops.ones((4, 4))), x)
+
+
+def in_a_branch(x):
+    product = keras.ops.matmul(x, keras.ops.ones((4, 4)))
+    return keras.ops.cond(x[0, 0] > 0, lambda: keras.ops.exp(product), lambda: product)
+
+
+def in_remat(x):
+    return keras.remat(lambda x: keras.ops.matmul(x, keras.ops.ones((4, 4))))(x)
+
+
+@pytest.mark.parametrize("function", [in_a_loop, in_a_branch, in_remat])
+def test_ops_of_keras_in_a_function_that_the_user_jits(function):
+    class Layer(keras.layers.Layer):
+        def call(self, x):
+            return jax.jit(lambda x: function(x))(x)
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Layer(name="own")])
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32") / 9
+
+    def computed():
+        return np.asarray(jax.jit(lambda x: model(x))(x))
+
+    plain = computed()
+    graph_rewrite.apply(model)
+    np.testing.assert_allclose(computed(), plain, rtol=2e-2, atol=2e-2)
+    assert not graph_rewrite.report(model).missed
+    ops = {row.op for row in graph_rewrite.report(model).layer("own").rows}
+    assert ops & {"lax.dot_general", "lax.while"}
+
+
 def test_the_cost_of_a_product_and_a_convolution():
     numbers = (((1,), (0,)), ((), ()))
     product = jax_primitives.op_of("dot_general", {"dimension_numbers": numbers})
