@@ -10,6 +10,8 @@
 | late_values      | builds models of zeros if a file will fill them |
 | compiling        | compiles code that runs once without optimization |
 | devices          | which devices exist, and whether float16 is fast on them |
+| foreign_modules  | modules of torch, flax and JAX in Keras layers, under a mixed policy |
+| foreign_parts    | the parts of such a module, by its own names |
 | processes        | gathers what several processes of one training found |
 | generators       | saves and restores random states of Python, NumPy and torch |
 | measuring        | the device's name, its memory, and when it is done |
