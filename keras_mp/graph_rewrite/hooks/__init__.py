@@ -21,6 +21,8 @@ Beside `keras_mp.backends` the only package that names a framework or `keras.src
 
 torch's FakeTensorMode has no public name either.
 
+`keras.Operation.__call__` is public: each layer's call ends in it, just around the layer's `call`.
+
 | module        | subject |
 | ------------- | ------- |
 | installing    | all hooks, installed and removed as one |
