@@ -17,6 +17,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.object_graph import Node, ObjectGraph
 from keras_mp.compat.errors import NotComputed
+from keras_mp.compat.operations.computing.values import is_tensor
 from keras_mp.compat.restoring import object_matching
 from keras_mp.compat.restoring.comparison import (
     REFUSED,
@@ -28,6 +29,7 @@ from keras_mp.compat.restoring.comparison import (
 from keras_mp.compat.restoring.plan import RestoreReport
 from keras_mp.compat.restoring.reasons import reason_of
 from keras_mp.compat.saved_graphs import functions, structures, support
+from keras_mp.compat.saved_graphs.programs import Program, outputs_of_scopes
 from keras_mp.compat.saved_graphs.reading import Concrete, SavedGraphs
 from keras_mp.compat.saved_graphs.structures import Spec
 
@@ -113,15 +115,15 @@ class _Comparing:
             try:
                 parts.append(self._compared(predicting, inputs, training=False))
             except NotComputed as error:
-                said = f"predictions were not compared: {error}"
-                return Comparison(tuple(shapes), why=said)
+                why = self._refused(predicting) or str(error)
+                return Comparison(tuple(shapes), why=f"predictions were not compared: {why}")
         found = Comparison(tuple(shapes), max(parts, key=lambda part: part.largest))
         return found if found.differs else self._with_training(found, chosen(root, training=True))
 
     def _with_training(self, found: Comparison, function: Concrete | None) -> Comparison:
         if function is None or function.name == "":
             return found
-        if why := self._reason(function, random=True):
+        if why := self._reason(function) or self._refused(function, random=True):
             return dataclasses.replace(found, why=f"training was not compared: {why}")
         try:
             part = self._compared(function, self._inputs(function, 0), training=True)
@@ -137,8 +139,8 @@ class _Comparing:
             for spec in function.inputs
         )
 
-    def _reason(self, function: Concrete, *, random: bool = False) -> str:
-        """Returns why a function is not compared; "" if it is."""
+    def _reason(self, function: Concrete) -> str:
+        """Returns why a function is not compared, by how it is called; "" if it is."""
         positional, named = function.arguments
         if not positional or structures.specs((positional[1:], named)):
             return "the model is called with several arguments"
@@ -147,6 +149,10 @@ class _Comparing:
                 return "the file does not tell the shapes of its inputs"
             if leaf.dtype == "string":
                 return "its inputs are strings"
+        return ""
+
+    def _refused(self, function: Concrete, *, random: bool = False) -> str:
+        """Returns which ops of a function cannot be evaluated, though it may get along without."""
         refused = support.refused(self.graphs, [function.name])
         if refused:
             op = next(iter(refused))
@@ -197,9 +203,10 @@ class _Comparing:
         by_layers = training and self._is_random(function)
         if by_layers:  # others are drawn in the model: each layer by itself
             return self._by_layers(inputs, training=True)
-        expected = functions.evaluate(
-            self.graphs, function, structures.flat(inputs), seed=_generator()
-        )
+        # None draws where dropout is off, though there may be ops that would.
+        seed = _generator() if training else None
+        given = structures.flat(inputs)
+        expected = functions.evaluate(self.graphs, function, given, seed=seed)
         with keras.StatelessScope() as scope:
             results = keras.tree.flatten(self._called(inputs, training=training))
         largest = largest_difference(results, structures.flat(expected.results))
@@ -209,7 +216,7 @@ class _Comparing:
             return Part(largest, self.allowed)
         found = self._by_layers(inputs, training=training)
         if not found.differs:
-            return Part(largest, self.allowed)
+            found = self._in_place(function, inputs, training=training)
         return dataclasses.replace(found, largest=largest)
 
     def _called(self, inputs: Any, *, training: bool) -> Any:
@@ -250,9 +257,34 @@ class _Comparing:
             difference = self._of_layer(number, call, training=training)
             largest = max(largest, difference)
             if not difference <= self.allowed:
-                name = f"{call.path} ({type(call.layer).__name__})"
-                return Part(difference, self.allowed, name, difference)
+                return self._differing(call, difference)
         return Part(largest, self.allowed)
+
+    def _in_place(self, function: Concrete, inputs: Any, *, training: bool) -> Part:
+        """Returns the first layer whose output in the model differs from that in the graph.
+
+        How it is called counts, as with which mask. Nodes of a layer start with its name.
+        """
+        seen: dict[str, list[Any]] = {}
+
+        def watch(path: tuple[str, ...], program: Program, done: list[list[Any]]) -> None:
+            for scope, places in outputs_of_scopes(program).items():
+                values = [done[step][number] for step, number in places]
+                seen.setdefault("/".join((*path, scope)), values)
+
+        seed = _generator() if training else None
+        functions.evaluate(self.graphs, function, structures.flat(inputs), seed=seed, watch=watch)
+        for call in self._calls(inputs, training=training):
+            values = seen.pop(call.path, [])  # a later call of the same layer has another name
+            for output in call.outputs:
+                difference = _in_graph(values, output)
+                if not difference <= self.allowed:
+                    return self._differing(call, difference)
+        return Part(0.0, self.allowed)
+
+    def _differing(self, call: Called, difference: float) -> Part:
+        name = f"{call.path} ({type(call.layer).__name__})"
+        return Part(difference, self.allowed, name, difference)
 
     def _of_layer(self, number: int, call: Called, *, training: bool) -> float:
         """Returns by how much a layer differs from the function that the file has of it."""
@@ -284,6 +316,8 @@ def rounding_of(model: Any) -> float:
 def calls_of(model: Any, run: Callable[[], object]) -> list[Called]:
     """Returns the calls of layers in the order in which they end. Variables keep their values.
 
+    Those inside loops that are compiled, as of cells, are left out.
+
     Args:
         model: The model.
         run: Calls it.
@@ -298,12 +332,21 @@ def calls_of(model: Any, run: Callable[[], object]) -> list[Called]:
             if call.site.owner is not None and call.args:
                 given = [one for one in keras.tree.flatten(call.args[0]) if one is not None]
                 results = keras.tree.flatten(outputs)
-                found.append(Called(call.site.owner, call.site.path, given, results))
+                if all(map(_is_readable, results)):
+                    found.append(Called(call.site.owner, call.site.path, given, results))
             return outputs
 
     with observed_by(Kept(), model, ops=False), keras.StatelessScope():
         run()
     return found
+
+
+def _is_readable(output: Any) -> bool:
+    try:
+        keras.ops.convert_to_numpy(output)
+    except Exception:  # noqa: BLE001  each backend has its own for a symbol
+        return False
+    return True
 
 
 def objects_of(graphs: SavedGraphs) -> ObjectGraph:
@@ -347,6 +390,17 @@ def _fits(function: Concrete, inputs: list[Any]) -> bool:
         if any(a not in (None, b) for a, b in zip(spec.shape, given.shape, strict=True)):
             return False
     return True
+
+
+def _in_graph(values: list[Any], output: Any) -> float:
+    """Returns how far the output of a layer is from what the graph has of it: 0.0 of nothing.
+
+    There may be more, such as a mask; those of other ranks are left out.
+    """
+    rank = len(output.shape)
+    tensors = [one for one in values if is_tensor(one) or isinstance(one, np.ndarray)]
+    like = [one for one in tensors if len(one.shape) == rank]
+    return min((largest_difference([output], [one]) for one in like), default=0.0)
 
 
 def _generator() -> Any:

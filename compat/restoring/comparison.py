@@ -25,7 +25,7 @@ class Part:
         largest: The largest difference, as a part of the largest number of that result; inf where
             shapes differ.
         allowed: What rounding may make.
-        layer: The first layer that differs by itself, with its class; None where none does.
+        layer: The first layer whose output differs, with its class; None where none is known.
         layer_largest: By how much; 0.0 without one.
     """
 
@@ -44,7 +44,7 @@ class Part:
         if self.layer is not None:
             text += f", first in {self.layer}, by {self.layer_largest:.1e}"
         elif self.differs:
-            text += "; no layer differs by itself: how they are connected does, or their masks"
+            text += "; which layer is the first is not known"
         return text
 
 

@@ -12,7 +12,7 @@ from keras_mp.compat.operations.computing.evaluating import as_result
 from keras_mp.compat.operations.computing.values import Value, as_tensor, is_tensor
 from keras_mp.compat.saved_graphs import structures
 from keras_mp.compat.saved_graphs.reading import Concrete, SavedGraphs
-from keras_mp.compat.saved_graphs.running import NotEvaluated, Run
+from keras_mp.compat.saved_graphs.running import NotEvaluated, Run, Watch
 from keras_mp.compat.saved_graphs.values import Handle, Unknown
 
 MOST_NUMBERS = 1 << 33  # of all variables that a function is given
@@ -43,6 +43,7 @@ def evaluate(
     *,
     variables: Mapping[int, Value] | None = None,
     seed: Any = None,
+    watch: Watch | None = None,
 ) -> Evaluated:
     """Returns what a function of a SavedModel gives, computed with keras.ops.
 
@@ -52,6 +53,7 @@ def evaluate(
         inputs: Arrays or tensors, in the order of `concrete.inputs`; cast to the dtypes there.
         variables: Number -> value, instead of those of the file.
         seed: A `keras.random.SeedGenerator`, for functions that draw random numbers.
+        watch: Is shown each program that ran.
 
     Raises:
         NotEvaluated: An op of it cannot be evaluated; the message names it.
@@ -63,7 +65,7 @@ def evaluate(
         raise ValueError(f"{concrete.name} takes {len(specs)} tensors, and got {len(given)}")
     tensors = [_as_input(one, spec.dtype) for one, spec in zip(given, specs, strict=True)]
     known = values_of(graphs, [concrete]) if variables is None else variables
-    run = Run(graphs, known, seed)
+    run = Run(graphs, known, seed, watch)
     captured = [capture(graphs, number) for number in concrete.captured]
     found = [as_result(one) for one in run.call(concrete.name, [*tensors, *captured])]
     return Evaluated(structures.packed(concrete.results, iter(found)), run.updates)

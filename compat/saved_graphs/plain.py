@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_mp.compat.errors import NotComputed
 from keras_mp.compat.operations.computing.shapes import shape
-from keras_mp.compat.operations.computing.values import checked_size, dims
+from keras_mp.compat.operations.computing.values import checked_size, dims, is_tensor
 from keras_mp.compat.saved_graphs.programs import Step
 
 _KEY, _COUNTER, _STATE = 1, 2, 3  # how many numbers each has
@@ -53,6 +53,15 @@ def _seeds(run: Any, step: Step, given: list[Any]) -> list[Any]:
     return [np.zeros(sizes, step.attributes.get("dtype", "int64"))]
 
 
+def _bits(run: Any, step: Step, given: list[Any]) -> list[Any]:
+    """Returns known numbers by their bits, as TensorFlow hands on the state of a generator."""
+    dtype = np.dtype(str(step.attributes.get("type")))
+    value = given[0] if is_tensor(given[0]) else np.asarray(given[0])
+    if is_tensor(value) or value.dtype.itemsize != dtype.itemsize:
+        raise NotComputed("the bits of a tensor as those of another dtype")
+    return [value.view(dtype)]
+
+
 def _drawn(operation: str) -> Any:
     """Returns the kernel of an op that draws from a generator, whose state it is given first."""
 
@@ -73,6 +82,7 @@ KERNELS = {
     "Identity": _first,
     "IdentityN": _all,
     "ShapeN": _shapes,
+    "Bitcast": _bits,
     "RngReadAndSkip": _zeros(_STATE),
     "StatelessRandomGetKeyCounter": _key_and_counter,
     "StatelessRandomGetAlg": _algorithm,

@@ -54,6 +54,11 @@ class Step:
     inputs: tuple[tuple[int, int], ...]
     attributes: Mapping[str, Any]
 
+    @property
+    def scope(self) -> str:
+        """The first part of its name, as the layer of a model that it is of; "" without one."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -78,6 +83,23 @@ class Program:
                 for one in value if isinstance(value, list) else [value]:
                     if isinstance(one, Function):
                         yield one.name
+
+
+def outputs_of_scopes(program: Program) -> dict[str, list[tuple[int, int]]]:
+    """Returns scope -> what its steps hand to others or return, as the inputs of a step.
+
+    >>> x, y = Step("a/x", "Abs", ((ARGUMENT, 0),), {}), Step("a/y", "Abs", ((0, 0),), {})
+    >>> z = Step("b/z", "Abs", ((1, 0),), {})
+    >>> outputs_of_scopes(Program("f", ("float32",), (x, y, z), ((2, 0),)))
+    {'a': [(1, 0)], 'b': [(2, 0)]}
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    used = [(step.scope, place) for step in program.steps for place in step.inputs]
+    for scope, place in [*used, *(("", place) for place in program.results)]:
+        of = "" if place[0] == ARGUMENT else program.steps[place[0]].scope
+        if of and of != scope and place not in found.setdefault(of, []):
+            found[of].append(place)
+    return found
 
 
 class Programs(Protocol):

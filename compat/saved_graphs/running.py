@@ -19,6 +19,8 @@ MOST_LEVELS = 60  # functions that call functions
 MOST_STEPS = 1 << 21  # of one evaluation, each turn of a loop included
 _MOST_LITERAL = 64  # numbers of a known array that stands in an expression
 
+# Is called with the layers around a program, the program, and the results of its steps.
+Watch = Callable[[tuple[str, ...], Program, list[list[Any]]], None]
 _Kernel = Callable[["Run", Step, list[Any]], list[Any]]
 _KERNELS: dict[str, _Kernel] = {
     **control_flow.KERNELS,
@@ -39,17 +41,24 @@ class Run:
         programs: Whatever has the functions.
         variables: Number of a variable -> its value, a tensor.
         seed: A `keras.random.SeedGenerator` for random ops.
+        watch: Is shown each program that ran.
 
     Attributes:
         updates: Number of a variable -> its new value.
     """
 
     def __init__(
-        self, programs: Programs, variables: Mapping[int, Value], seed: Any = None
+        self,
+        programs: Programs,
+        variables: Mapping[int, Value],
+        seed: Any = None,
+        watch: Watch | None = None,
     ) -> None:
         self.programs = programs
         self.variables = variables
         self.seed = seed
+        self.watch = watch
+        self._scopes: list[str] = []  # of the steps that are running
         self.updates: dict[int, Value] = {}
         self._left = MOST_STEPS
         self._level = 0
@@ -90,7 +99,11 @@ class Run:
             self._left -= 1
             if self._left < 0:
                 raise NotEvaluated(f"{program.name}: more than {MOST_STEPS} steps")
+            self._scopes.append(step.scope)
             done.append(self._step(program, step, [of(place) for place in step.inputs]))
+            self._scopes.pop()
+        if self.watch is not None:
+            self.watch(tuple(filter(None, self._scopes)), program, done)
         return [of(place) for place in program.results]
 
     def _step(self, program: Program, step: Step, given: list[Any]) -> list[Any]:
@@ -157,4 +170,4 @@ def _has_several(expression: Any) -> bool:
     return name in SEVERAL or name == "as_list"
 
 
-__all__ = ["MOST_LEVELS", "MOST_STEPS", "NotEvaluated", "Run"]
+__all__ = ["MOST_LEVELS", "MOST_STEPS", "NotEvaluated", "Run", "Watch"]

@@ -37,7 +37,7 @@ RANDOM = SEEDS | _words("""
     StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2
     StatelessRandomUniformIntV2
 """)
-PLAIN = _words("Const Identity IdentityN NoOp PlaceholderWithDefault Assert ShapeN")
+PLAIN = _words("Const Identity IdentityN NoOp PlaceholderWithDefault Assert ShapeN Bitcast")
 OWN = CALLS | STATES | LISTS | SEEDS | PLAIN
 
 _STRINGS = _words("""

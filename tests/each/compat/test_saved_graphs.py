@@ -335,6 +335,15 @@ def test_random_ops_need_a_seed_and_repeat_by_it():
     assert first.tolist() == second.tolist()
 
 
+def test_known_numbers_are_read_by_their_bits():
+    cast = Step("bits", "Bitcast", ((ARGUMENT, 0),), {"type": "uint64"})
+    programs = Written(f=Program("f", ("int64",), (cast,), ((0, 0),)))
+    assert run(programs, "f", np.array([-1, 2]))[0].tolist() == [2**64 - 1, 2]
+    for unknown in (ops.ones(2, "float32"), np.ones(2, "int32")):
+        with pytest.raises(running.NotEvaluated, match="the bits of a tensor"):
+            run(programs, "f", unknown)
+
+
 def test_lists_grow_shrink_and_stack():
     known = TensorList((), (2,), "float32")
     for i in range(3):

@@ -1,0 +1,65 @@
+"""Without what keeps an old model right, comparing it with its graph tells, and where it begins."""
+
+import zipfile
+
+import keras
+import pytest
+
+from keras_mp.compat import load_model
+from keras_mp.compat.configs import layer_tables, layers, models
+from keras_mp.compat.configs.serialized import of_keras
+from keras_mp.compat.restoring import graph_flags, keras_layers
+from keras_mp.compat.restoring.comparison import Differs
+from tests.fixtures import DATA
+
+NOTHING = {"with_graph_flags": lambda config, *_: (dict(config), [])}
+KERAS_OWN = {"_replaced": lambda *_: None}
+NO_CALLS = {"_of_calls": lambda config, *_: of_keras("keras", "Model", config)}
+# Model -> (where the mend is, what it is without it, the layer that is the first to differ).
+MENDS = {
+    "cropped": (layers, KERAS_OWN, r"cropped \(RandomCrop\)"),
+    "pooled": (layers, KERAS_OWN, r"pooled \(AveragePooling2D\)"),
+    "resized": (layers, KERAS_OWN, r"resized \(Resizing\)"),
+    "gated": (
+        layer_tables,
+        {"ACTIVATIONS": [*layer_tables.ACTIVATIONS, "hard_sigmoid"]},
+        r"gated \(LSTM\)",
+    ),
+    "merged": (keras_layers, {"_merges_masks": lambda _: False}, r"simple_rnn\S* \(SimpleRNN\)"),
+    "called_without_training": (models, NO_CALLS, r"\S+/batch_norm\S+ \(BatchNormalization\)"),
+    "called_with_training": (models, NO_CALLS, r"\S+/batch_norm\S+ \(BatchNormalization\)"),
+    "inverted": (graph_flags, NOTHING, r"inverted \(Normalization\)"),
+}
+# The backends where Keras 3 computes otherwise, of layers that are right on others.
+DIFFERS_ON = {"pooled": ("torch",), "resized": ("jax", "torch")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    to = tmp_path_factory.mktemp("silent")
+    for path in (DATA.parent / "silent_differences").glob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(to)
+    return to
+
+
+def test_each_recording_is_tested(folder):
+    assert {path.name for path in folder.iterdir()} == MENDS.keys()
+
+
+@pytest.mark.parametrize("name", MENDS)
+def test_what_is_mended_agrees_and_is_refused_without(name, folder, monkeypatch):
+    found = load_model(folder / name, return_report=True)[1].comparison
+    assert found.why == ""
+    assert found.predictions is not None
+    assert found.training is not None
+    assert not found.differs
+    where, without, layer = MENDS[name]
+    for key, value in without.items():
+        monkeypatch.setattr(where, key, value)
+    backend = keras.backend.backend()
+    if backend not in DIFFERS_ON.get(name, (backend,)):
+        assert not load_model(folder / name, return_report=True)[1].comparison.differs
+        return
+    with pytest.raises(Differs, match=f", first in {layer}, by "):
+        load_model(folder / name)
