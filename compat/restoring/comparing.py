@@ -4,8 +4,9 @@ The same seeded inputs go to both. Where results differ by more than the roundin
 functions that the file has of each layer tell which layer is the first to compute otherwise.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.object_graph import Node, ObjectGraph
 from keras_mp.compat.errors import NotComputed
+from keras_mp.compat.layers import Operation, SavedFunction
 from keras_mp.compat.operations.computing.values import is_tensor
 from keras_mp.compat.restoring import object_matching
 from keras_mp.compat.restoring.comparison import (
@@ -28,15 +30,23 @@ from keras_mp.compat.restoring.comparison import (
 )
 from keras_mp.compat.restoring.plan import RestoreReport
 from keras_mp.compat.restoring.reasons import reason_of
-from keras_mp.compat.saved_graphs import functions, structures, support
+from keras_mp.compat.saved_graphs import functions, structures, support, widening
+from keras_mp.compat.saved_graphs.functions import Evaluated
 from keras_mp.compat.saved_graphs.programs import Program, outputs_of_scopes
 from keras_mp.compat.saved_graphs.reading import Concrete, SavedGraphs
 from keras_mp.compat.saved_graphs.structures import Spec
+from keras_mp.optimizer.widened import in_float32
 
 # What rounding may make of the largest number of a result, through all layers.
 _ROUNDED = 1e-4
 ROUNDING = {"float16": 1e-2, "bfloat16": 8e-2}  # and so much of wider ones
+_OF_CONSTANTS = 0.2  # of these, what rounding constants to 16 bits makes where all is in float32
 _LEAST = 1e-3  # the scale of results that are smaller
+LOST_MASKS = (
+    "the functions of the file do not predict as its signature: TensorFlow lost masks in them"
+)
+SERVED = "_default_save_signature"  # attribute of a model
+NOT_IN_FLOAT32 = "predictions were not compared in float32: {} may cast to 16 bits itself"
 _SEED = 43
 _TRIALS = 2
 # Sizes of free axes, by trial: of the batch, of images and volumes, of sequences and others.
@@ -98,38 +108,118 @@ class _Comparing:
         self.model = model
         self.layers = keras_hooks.all_layers(model)
         self.allowed = rounding_of(model)
+        self._is_wide = False  # whether all is computed in float32
+        self._own = next((one for one in self.layers if not _can_be_wide(one)), None)
+        served = graphs.concrete_of(graphs.find(SERVED))
+        self._name_of_served = served[0].name if served else ""
         self._random: Any = np.random.default_rng(_SEED)
 
     def run(self) -> Comparison:
         root = self.graphs.concrete_of(self.graphs.find("__call__"))
-        predicting = chosen(root, training=False)
-        if predicting is None:
+        called = chosen(root, training=False)
+        if called is None:
             return Comparison(why="predictions were not compared: the file has no function of them")
+        predicting = self._served(called) or called
         why = self._reason(predicting)
         if why:
             return Comparison(why=f"predictions were not compared: {why}")
-        shapes, parts = [], []
-        for trial in range(_TRIALS if self._is_varied(predicting) else 1):
-            inputs = self._inputs(predicting, trial)
-            shapes.append(tuple(np.shape(array) for array in keras.tree.flatten(inputs)))
-            try:
-                parts.append(self._compared(predicting, inputs, training=False))
-            except NotComputed as error:
-                why = self._refused(predicting) or str(error)
-                return Comparison(tuple(shapes), why=f"predictions were not compared: {why}")
-        found = Comparison(tuple(shapes), max(parts, key=lambda part: part.largest))
+        trials = range(_TRIALS if self._is_varied(predicting) else 1)
+        inputs = [self._inputs(predicting, trial) for trial in trials]
+        shapes = tuple(tuple(map(np.shape, keras.tree.flatten(one))) for one in inputs)
+        try:
+            found = Comparison(shapes, self._of_trials(predicting, inputs))
+        except NotComputed as error:
+            why = self._refused(predicting) or str(error)
+            return Comparison(shapes, why=f"predictions were not compared: {why}")
+        found = self._with_float32(found, predicting, inputs)
         return found if found.differs else self._with_training(found, chosen(root, training=True))
+
+    def _served(self, called: Concrete) -> Concrete | None:
+        """Returns what was exported to predict; None where it is unclear which output is which.
+
+        It is the model itself. In `__call__`, TensorFlow lost masks behind some layers.
+        """
+        of = self.graphs.concrete_of(self.graphs.find(SERVED))
+        results = of[0].results if len(of) == 1 else None
+        if not isinstance(results, dict):
+            return None
+        served, names = of[0], [one.name for one in of[0].inputs]
+        outputs = [str(one) for one in getattr(self.model, "output_names", ())]
+        has_names = len(names) == 1 or names == [one.name for one in called.inputs]
+        if len(names) != len(called.inputs) or not has_names:
+            return None
+        if len(results) > 1 and sorted(outputs) != sorted(results):
+            return None
+        return dataclasses.replace(served, arguments=called.arguments)
+
+    def _results(self, function: Concrete, results: Any) -> list[Any]:
+        """Returns results in the order of the model's."""
+        is_served = function.name == self._name_of_served and isinstance(results, dict)
+        if is_served and len(results) > 1:
+            return [results[str(name)] for name in self.model.output_names]
+        return structures.flat(results)
+
+    def _of_trials(self, function: Concrete, inputs: list[Any]) -> Part:
+        parts = [self._compared(function, one, training=False) for one in inputs]
+        return max(parts, key=lambda part: part.largest)
+
+    def _with_float32(self, found: Comparison, function: Concrete, inputs: list[Any]) -> Comparison:
+        """Returns a comparison with that in float32, which finds what 16 bits round away."""
+        if self.allowed == _ROUNDED:
+            return found
+        if self._own is not None:
+            return dataclasses.replace(found, why=NOT_IN_FLOAT32.format(self._own.path))
+        with self._in_float32(function):
+            return dataclasses.replace(found, in_float32=self._of_trials(function, inputs))
+
+    @contextlib.contextmanager
+    def _in_float32(self, function: Concrete) -> Iterator[None]:
+        """A scope in which the model and the graph compute in float32."""
+        narrow = [one for one in self.layers if one.compute_dtype in ROUNDING]
+        before = self.allowed
+        reached = support.reached(self.graphs, [function.name])
+        is_rounded = any(map(widening.has_rounded_constants, reached))
+        self.allowed = self.allowed * _OF_CONSTANTS if is_rounded else _ROUNDED
+        self._is_wide = True
+        try:
+            with in_float32(narrow):
+                yield
+        finally:
+            self.allowed, self._is_wide = before, False
 
     def _with_training(self, found: Comparison, function: Concrete | None) -> Comparison:
         if function is None or function.name == "":
             return found
-        if why := self._reason(function) or self._refused(function, random=True):
-            return dataclasses.replace(found, why=f"training was not compared: {why}")
+        why = self._reason(function) or self._refused(function, random=True)
         try:
-            part = self._compared(function, self._inputs(function, 0), training=True)
+            if not why:
+                inputs = self._inputs(function, 0)
+                part = self._compared(function, inputs, training=True)
+                if part.differs and found.in_float32 is not None:  # is it more than rounding?
+                    with self._in_float32(function):
+                        part = self._compared(function, inputs, training=True)
+                if not part.differs or self._is_as_served(inputs):
+                    return dataclasses.replace(found, training=part)
+                why = LOST_MASKS
         except NotComputed as error:
-            return dataclasses.replace(found, why=f"training was not compared: {error}")
-        return dataclasses.replace(found, training=part)
+            why = str(error)
+        known = [found.why] if found.why else []
+        return dataclasses.replace(
+            found, why="; ".join([*known, f"training was not compared: {why}"])
+        )
+
+    def _is_as_served(self, inputs: Any) -> bool:
+        """Returns whether the functions of `__call__` predict as what was exported does."""
+        called = chosen(self.graphs.concrete_of(self.graphs.find("__call__")), training=False)
+        served = None if called is None else self._served(called)
+        if called is None or served is None:
+            return True
+        given = structures.flat(inputs)
+        ours, theirs = (
+            functions.evaluate(self.graphs, one, given, in_float32=True) for one in (called, served)
+        )
+        expected = self._results(served, theirs.results)
+        return largest_difference(structures.flat(ours.results), expected) <= _ROUNDED
 
     def _is_varied(self, function: Concrete) -> bool:
         """Returns whether inputs differ in more than the batch: in sizes, or in masked steps."""
@@ -206,18 +296,23 @@ class _Comparing:
         # None draws where dropout is off, though there may be ops that would.
         seed = _generator() if training else None
         given = structures.flat(inputs)
-        expected = functions.evaluate(self.graphs, function, given, seed=seed)
+        expected = self._evaluated(function, given, seed=seed)
         with keras.StatelessScope() as scope:
             results = keras.tree.flatten(self._called(inputs, training=training))
-        largest = largest_difference(results, structures.flat(expected.results))
+        largest = largest_difference(results, self._results(function, expected.results))
         if training:
             largest = max(largest, self._of_updates(expected.updates, scope))
         if largest <= self.allowed:
             return Part(largest, self.allowed)
-        found = self._by_layers(inputs, training=training)
+        found = self._in_place(function, inputs, training=training)
         if not found.differs:
-            found = self._in_place(function, inputs, training=training)
+            found = self._by_layers(inputs, training=training)
         return dataclasses.replace(found, largest=largest)
+
+    def _evaluated(self, function: Concrete, inputs: list[Any], **options: Any) -> Evaluated:
+        return functions.evaluate(
+            self.graphs, function, inputs, in_float32=self._is_wide, **options
+        )
 
     def _called(self, inputs: Any, *, training: bool) -> Any:
         given = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
@@ -273,14 +368,21 @@ class _Comparing:
                 seen.setdefault("/".join((*path, scope)), values)
 
         seed = _generator() if training else None
-        functions.evaluate(self.graphs, function, structures.flat(inputs), seed=seed, watch=watch)
+        self._evaluated(function, structures.flat(inputs), seed=seed, watch=watch)
+        root = "" if function.name != self._name_of_served else self._root_of(seen)
         for call in self._calls(inputs, training=training):
-            values = seen.pop(call.path, [])  # a later call of the same layer has another name
+            values = seen.pop(
+                root + call.path, []
+            )  # a later call of the same layer has another name
             for output in call.outputs:
                 difference = _in_graph(values, output)
                 if not difference <= self.allowed:
                     return self._differing(call, difference)
         return Part(0.0, self.allowed)
+
+    def _root_of(self, seen: Mapping[str, Any]) -> str:
+        """Returns what all names start with in a graph of the whole model: its name there."""
+        return next((f"{one}/" for one in seen if "/" not in one), "")
 
     def _differing(self, call: Called, difference: float) -> Part:
         name = f"{call.path} ({type(call.layer).__name__})"
@@ -295,7 +397,7 @@ class _Comparing:
         if self._is_random(function):
             return 0.0
         try:
-            expected = functions.evaluate(self.graphs, function, call.inputs)
+            expected = self._evaluated(function, call.inputs)
         except (NotComputed, ValueError):
             return 0.0
         return largest_difference(call.outputs, structures.flat(expected.results))
@@ -305,6 +407,21 @@ class _Comparing:
 
     def _objects(self) -> ObjectGraph:
         return objects_of(self.graphs)
+
+
+def _can_be_wide(layer: Any) -> bool:
+    """Returns whether a layer computes in float32 where its policy says so.
+
+    Code that a user wrote may cast to 16 bits by itself, and so do operations that name a dtype.
+    """
+    if layer.compute_dtype not in ROUNDING:
+        return True
+    is_known = type(layer).__module__.partition(".")[0] in ("keras", "keras_mp")
+    if not is_known or isinstance(layer, keras.layers.Lambda | SavedFunction):
+        return False
+    computed = str([layer.operation, layer.steps]) if isinstance(layer, Operation) else ""
+    casts = any(one in computed for one in ROUNDING)
+    return layer.variable_dtype == "float32" and not casts
 
 
 def rounding_of(model: Any) -> float:

@@ -8,6 +8,7 @@
 | support                                  | which ops of a function can be evaluated             |
 | values                                   | handles of variables, lists of tensors               |
 | running, functions                       | the evaluator                                        |
+| widening                                 | programs in float32 that are in 16 bits              |
 | control_flow, states, lists, plain       | the ops that it has itself                           |
 
 The ops are those of `operations.graph_ops`; here are only those that read or change state, or that

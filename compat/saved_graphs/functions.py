@@ -1,5 +1,6 @@
 """Functions of a SavedModel as Python calls them: tensors in by signature, tensors out."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,12 @@ import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.operations.computing.evaluating import as_result
-from keras_mp.compat.operations.computing.values import Value, as_tensor, is_tensor
+from keras_mp.compat.operations.computing.values import Value, as_tensor, dtype_of, is_tensor
 from keras_mp.compat.saved_graphs import structures
 from keras_mp.compat.saved_graphs.reading import Concrete, SavedGraphs
 from keras_mp.compat.saved_graphs.running import NotEvaluated, Run, Watch
 from keras_mp.compat.saved_graphs.values import Handle, Unknown
+from keras_mp.compat.saved_graphs.widening import InFloat32, wide
 
 MOST_NUMBERS = 1 << 33  # of all variables that a function is given
 
@@ -44,6 +46,7 @@ def evaluate(
     variables: Mapping[int, Value] | None = None,
     seed: Any = None,
     watch: Watch | None = None,
+    in_float32: bool = False,
 ) -> Evaluated:
     """Returns what a function of a SavedModel gives, computed with keras.ops.
 
@@ -54,6 +57,7 @@ def evaluate(
         variables: Number -> value, instead of those of the file.
         seed: A `keras.random.SeedGenerator`, for functions that draw random numbers.
         watch: Is shown each program that ran.
+        in_float32: Whether what is in 16 bits is computed in float32, inputs included.
 
     Raises:
         NotEvaluated: An op of it cannot be evaluated; the message names it.
@@ -63,10 +67,17 @@ def evaluate(
     given = list(inputs)
     if len(given) != len(specs):
         raise ValueError(f"{concrete.name} takes {len(specs)} tensors, and got {len(given)}")
-    tensors = [_as_input(one, spec.dtype) for one, spec in zip(given, specs, strict=True)]
+    dtypes = [wide(spec.dtype) if in_float32 else spec.dtype for spec in specs]
+    tensors = [_as_input(one, dtype) for one, dtype in zip(given, dtypes, strict=True)]
     known = values_of(graphs, [concrete]) if variables is None else variables
-    run = Run(graphs, known, seed, watch)
     captured = [capture(graphs, number) for number in concrete.captured]
+    if in_float32:
+        known = {number: as_tensor(one, wide(dtype_of(one))) for number, one in known.items()}
+        captured = [
+            dataclasses.replace(one, dtype=wide(one.dtype)) if isinstance(one, Handle) else one
+            for one in captured
+        ]
+    run = Run(InFloat32(graphs) if in_float32 else graphs, known, seed, watch)
     found = [as_result(one) for one in run.call(concrete.name, [*tensors, *captured])]
     return Evaluated(structures.packed(concrete.results, iter(found)), run.updates)
 

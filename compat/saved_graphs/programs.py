@@ -56,8 +56,8 @@ class Step:
 
     @property
     def scope(self) -> str:
-        """The first part of its name, as the layer of a model that it is of; "" without one."""
-        return self.name.partition("/")[0] if "/" in self.name else ""
+        """What its name starts with: the layers that it is of, as "net/dense"; "" without any."""
+        return self.name.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,20 @@ class Program:
 def outputs_of_scopes(program: Program) -> dict[str, list[tuple[int, int]]]:
     """Returns scope -> what its steps hand to others or return, as the inputs of a step.
 
-    >>> x, y = Step("a/x", "Abs", ((ARGUMENT, 0),), {}), Step("a/y", "Abs", ((0, 0),), {})
-    >>> z = Step("b/z", "Abs", ((1, 0),), {})
+    >>> x, y = Step("n/a/x", "Abs", ((ARGUMENT, 0),), {}), Step("n/a/y", "Abs", ((0, 0),), {})
+    >>> z = Step("n/b/z", "Abs", ((1, 0),), {})
     >>> outputs_of_scopes(Program("f", ("float32",), (x, y, z), ((2, 0),)))
-    {'a': [(1, 0)], 'b': [(2, 0)]}
+    {'n/a': [(1, 0)], 'n': [(2, 0)], 'n/b': [(2, 0)]}
     """
     found: dict[str, list[tuple[int, int]]] = {}
     used = [(step.scope, place) for step in program.steps for place in step.inputs]
-    for scope, place in [*used, *(("", place) for place in program.results)]:
-        of = "" if place[0] == ARGUMENT else program.steps[place[0]].scope
-        if of and of != scope and place not in found.setdefault(of, []):
-            found[of].append(place)
+    for user, place in [*used, *(("", place) for place in program.results)]:
+        parts = [] if place[0] == ARGUMENT else program.steps[place[0]].scope.split("/")
+        for count in range(1, len(parts) + 1):
+            scope = "/".join(parts[:count])
+            is_inside = f"{user}/".startswith(f"{scope}/")
+            if scope and not is_inside and place not in found.setdefault(scope, []):
+                found[scope].append(place)
     return found
 
 

@@ -1,5 +1,7 @@
 """Makes SavedModels of layers and options that Keras 3 computes otherwise, or that configs lack.
 
+And two whose functions in the file are peculiar: `attentive` and `halved`.
+
     python record.py FOLDER
 
 Ran with TensorFlow 2.15.1, and 2.12.1 (`inverted` alone, whose config lacks `invert`). FOLDER gets
@@ -38,6 +40,25 @@ def merged():
     return keras.Model(inputs, layers.SimpleRNN(2)(layers.Add()(embedded)))
 
 
+def attentive():
+    """A recurrent layer behind attention; the mask of that is in the exported function alone."""
+    inputs = keras.Input((4,), dtype="int32")
+    embedded = layers.Embedding(5, 3, mask_zero=True)(inputs)
+    return keras.Model(
+        inputs, layers.SimpleRNN(2)(layers.MultiHeadAttention(1, 2)(embedded, embedded))
+    )
+
+
+def halved():
+    """Two outputs, in another order than their names, in float16."""
+    inputs = keras.Input((3,))
+    hidden = layers.Dense(4, activation="tanh", dtype="mixed_float16")(inputs)
+    outputs = [
+        layers.Dense(2, dtype="mixed_float16", name=name)(hidden) for name in ("second", "first")
+    ]
+    return keras.Model(inputs, outputs)
+
+
 def models():
     image = (6, 6, 2)
     pooled = layers.AveragePooling2D(3, strides=2, padding="same", name="pooled")
@@ -48,6 +69,8 @@ def models():
     gate = layers.LSTM(2, recurrent_activation="hard_sigmoid", name="gated")
     yield "gated", one_after_the_other((5, 3), gate)
     yield "merged", merged()
+    yield "attentive", attentive()
+    yield "halved", halved()
     yield "called_without_training", called(training=False)
     yield "called_with_training", called(training=True)
 

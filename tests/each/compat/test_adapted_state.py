@@ -70,7 +70,7 @@ def unpacked(case, folder):
 def test_saved_models(case, tmp_path):
     path, name, recorded = unpacked(case, tmp_path)
     if case == "2.10.1-inverted":
-        with pytest.raises(Differs, match="predicts otherwise than the graph in the file"):
+        with pytest.raises(Differs, match="predictions differ from the graph in the file"):
             load(path)
         loaded = load(path, differences="tell")
         assert any(change.what == INVERT_2_10 for change in loaded.report.changes)

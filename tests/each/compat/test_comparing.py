@@ -10,9 +10,9 @@ from keras import ops
 
 from keras_mp.compat import RestoreReport, load_model
 from keras_mp.compat.restoring import graph_flags
-from keras_mp.compat.restoring.comparing import compare
+from keras_mp.compat.restoring.comparing import checked, compare
 from keras_mp.compat.restoring.comparison import Comparison, Differs, Part
-from keras_mp.compat.saved_graphs import support
+from keras_mp.compat.saved_graphs import support, widening
 from tests import graph_recordings
 from tests.fixtures import DATA
 
@@ -29,7 +29,7 @@ def test_models_predict_as_their_graphs(path):
     assert not found.differs
     assert found.predictions.largest <= 1e-5 or found.predictions.allowed > 1e-4
     assert found.training is not None
-    assert "predicts as the graph in the file, with training, too" in str(report)
+    assert "predictions agree with the graph in the file, with and without training:" in str(report)
 
 
 def test_a_class_named_like_one_of_keras_is_refused_and_told():
@@ -37,7 +37,7 @@ def test_a_class_named_like_one_of_keras_is_refused_and_told():
         graph_recordings.folder("named_like_keras"),
         graph_recordings.recorded("named_like_keras"),
     )
-    with pytest.raises(Differs, match=r"of the largest number.* first in .*own \(Dense\), by 1"):
+    with pytest.raises(Differs, match=r"of the largest value.* first in .*own \(Dense\), by 1"):
         load_model(path)
     model, report = load_model(path, differences="tell", return_report=True)
     assert report.comparison.differs
@@ -73,6 +73,40 @@ def test_each_layer_that_is_changed_is_found():
             assert found.predictions.layer == f"{layer.name} (Dense)", found
             assert found.training is None
     assert not compare(MLP, model).differs
+
+
+def test_what_16_bits_round_away_is_found_in_float32():
+    model = load_model(CNN)
+    policies = [layer.dtype_policy.name for layer in model.layers]
+    found = compare(CNN, model)
+    assert found.in_float32.largest <= 1e-5
+    dense = next(layer for layer in model.layers if isinstance(layer, keras.layers.Dense))
+    dense.kernel.assign(dense.kernel * 1.003)
+    found = compare(CNN, model)
+    assert not found.predictions.differs
+    assert found.in_float32.layer == f"{dense.name} (Dense)"
+    assert found.training is None
+    assert [layer.dtype_policy.name for layer in model.layers] == policies
+    with pytest.raises(Differs, match=r"predictions in float32 differ from the graph in the file"):
+        checked(RestoreReport("f", (), (), (), ()), CNN, found, "refuse")
+
+
+def test_layers_that_may_cast_are_not_compared_in_float32():
+    class Own(keras.layers.Dense):
+        pass
+
+    model = load_model(CNN, custom_objects={"Dense": Own})
+    found = compare(CNN, model)
+    assert found.predictions is not None
+    assert found.in_float32 is None
+    assert "may cast to 16 bits itself" in found.why
+
+
+def test_constants_that_were_rounded_widen_the_limit_in_float32(monkeypatch):
+    model = load_model(CNN)
+    monkeypatch.setattr(widening, "has_rounded_constants", lambda _: True)
+    found = compare(CNN, model)
+    assert 1e-4 < found.in_float32.allowed < found.predictions.allowed
 
 
 def test_weights_and_states_stay_as_they_are():
@@ -137,11 +171,26 @@ def test_what_cannot_be_compared_is_said():
 
 def test_reports_are_json_and_back(tmp_path):
     shapes = (((2, 3),), ((3, 3),))
-    found = Comparison(shapes, Part(float("inf"), 1e-4, "a (B)", 0.5), None, "not all")
+    found = Comparison(
+        shapes, Part(float("inf"), 1e-4, "a (B)", 0.5), None, "not all", in_float32=Part(0.1, 1e-4)
+    )
     report = RestoreReport("f", (), (), (), (), comparison=found)
     report.save(tmp_path / "report.json")
     assert RestoreReport.load(tmp_path / "report.json") == report
     assert json.loads((tmp_path / "report.json").read_text())["comparison"]["why"] == "not all"
+
+
+def test_what_an_agreement_says():
+    part = Part(3.1e-6, 1e-2)
+    assert Comparison((), part).agreement() == (
+        "predictions agree with the graph in the file: they differ by at most 1e-05 of the largest "
+        "value (limit 0.01)"
+    )
+    assert Comparison((), part, Part(0.0, 1e-2), in_float32=Part(0.0, 1e-4)).agreement() == (
+        "predictions agree with the graph in the file, with and without training: they differ by "
+        "at most 1e-05 of the largest value (limit 0.01), and in float32 by at most 0 of the "
+        "largest value (limit 0.0001)"
+    )
 
 
 @pytest.mark.parametrize("kind", ["Attention", "AdditiveAttention"])
@@ -154,7 +203,7 @@ def test_a_flag_that_the_config_lacks_is_found(version, kind, tmp_path, monkeypa
     path = tmp_path / f"causal_{kind}"
     assert not load_model(path, return_report=True)[1].comparison.differs
     monkeypatch.setattr(graph_flags, "with_graph_flags", lambda config, *_: (dict(config), []))
-    with pytest.raises(Differs, match="predicts otherwise than the graph in the file"):
+    with pytest.raises(Differs, match="predictions differ from the graph in the file"):
         load_model(path)
 
 

@@ -335,6 +335,17 @@ def test_random_ops_need_a_seed_and_repeat_by_it():
     assert first.tolist() == second.tolist()
 
 
+def test_16_bits_are_computed_in_float32_on_request():
+    graphs = SavedGraphs(graph_recordings.folder("mixed"))
+    function = next(one for one in graphs.concrete_of(graphs.find("__call__")) if not one.flags[0])
+    x = graph_recordings.recorded("mixed")["x0"]
+    narrow = functions.evaluate(graphs, function, [x]).outputs[0]
+    wide = functions.evaluate(graphs, function, [x], in_float32=True).outputs[0]
+    assert keras.backend.standardize_dtype(wide.dtype) == "float32"
+    off = np.abs(ops.convert_to_numpy(wide) - ops.convert_to_numpy(ops.cast(narrow, "float32")))
+    assert 0 < off.max() < 1e-2
+
+
 def test_known_numbers_are_read_by_their_bits():
     cast = Step("bits", "Bitcast", ((ARGUMENT, 0),), {"type": "uint64"})
     programs = Written(f=Program("f", ("int64",), (cast,), ((0, 0),)))

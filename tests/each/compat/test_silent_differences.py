@@ -1,5 +1,6 @@
 """Without what keeps an old model right, comparing it with its graph tells, and where it begins."""
 
+import re
 import zipfile
 
 import keras
@@ -9,7 +10,8 @@ from keras_mp.compat import load_model
 from keras_mp.compat.configs import layer_tables, layers, models
 from keras_mp.compat.configs.serialized import of_keras
 from keras_mp.compat.restoring import graph_flags, keras_layers
-from keras_mp.compat.restoring.comparison import Differs
+from keras_mp.compat.restoring.comparing import LOST_MASKS, compare
+from keras_mp.compat.restoring.comparison import Comparison, Differs, Part
 from tests.fixtures import DATA
 
 NOTHING = {"with_graph_flags": lambda config, *_: (dict(config), [])}
@@ -44,7 +46,7 @@ def folder(tmp_path_factory):
 
 
 def test_each_recording_is_tested(folder):
-    assert {path.name for path in folder.iterdir()} == MENDS.keys()
+    assert {path.name for path in folder.iterdir()} == MENDS.keys() | {"attentive", "halved"}
 
 
 @pytest.mark.parametrize("name", MENDS)
@@ -63,3 +65,31 @@ def test_what_is_mended_agrees_and_is_refused_without(name, folder, monkeypatch)
         return
     with pytest.raises(Differs, match=f", first in {layer}, by "):
         load_model(folder / name)
+
+
+def test_masks_that_tensorflow_lost_in_its_functions_are_no_difference(folder):
+    model, report = load_model(folder / "attentive", return_report=True)
+    found = report.comparison
+    assert found.predictions.largest <= 1e-5
+    assert found.training is None
+    assert found.why == f"training was not compared: {LOST_MASKS}"
+    kernel = model.layers[-1].cell.kernel
+    kernel.assign(kernel * 1.1)
+    assert re.match(r"simple_rnn\S* ", compare(folder / "attentive", model).predictions.layer)
+
+
+def test_outputs_are_told_apart_by_name(folder):
+    model, report = load_model(folder / "halved", return_report=True)
+    assert report.comparison.in_float32 is not None
+    assert report.comparison.training is not None
+    assert model.output_names == ["second", "first"]
+    kernel = model.get_layer("first").kernel
+    kernel.assign(kernel * 1.1)
+    assert compare(folder / "halved", model).predictions.layer == "first (Dense)"
+
+
+def test_what_agrees_in_float32_differs_by_rounding():
+    coarse = Comparison((), Part(0.1, 1e-2), in_float32=Part(1e-6, 1e-4))
+    assert not coarse.differs
+    assert "by at most 0.1 of the largest value" in coarse.agreement()
+    assert Comparison((), Part(1e-3, 1e-2), in_float32=Part(1e-3, 1e-4)).differs

@@ -36,19 +36,22 @@ def test_the_largest_difference_is_in_the_report(tmp_path, capsys):
     assert 0 <= found["predictions"]["largest"] <= found["predictions"]["allowed"]
     assert found["training"] is not None
     assert main(["migrate", str(MLP), "-o", str(tmp_path / "again.keras")]) == 0
-    assert "predicts as the graph in the file, with training, too:" in capsys.readouterr().err
+    assert (
+        "predictions agree with the graph in the file, with and without training:"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_model_that_predicts_otherwise_is_refused(own, tmp_path, capsys):
     out = tmp_path / "model.keras"
     assert main(["migrate", own, "-o", str(out)]) == 2
     said = capsys.readouterr().err
-    assert "predicts otherwise than the graph in the file" in said
+    assert "predictions differ from the graph in the file" in said
     assert "own (Dense)" in said
     assert "--accept-differences writes the model anyway" in said
     assert not out.exists()
     assert main(["migrate", own, "-o", str(out), "--accept-differences"]) == 0
-    assert "predicts otherwise than the graph in the file" in capsys.readouterr().err
+    assert "predictions differ from the graph in the file" in capsys.readouterr().err
     assert out.exists()
 
 
@@ -56,7 +59,7 @@ def test_it_is_written_with_its_class(own, tmp_path, capsys):
     script, out = tmp_path / "layers.py", tmp_path / "model.keras"
     script.write_text(SCRIPT)
     assert main(["migrate", own, "-o", str(out), "--model", str(script)]) == 0
-    assert "predicts as the graph in the file" in capsys.readouterr().err
+    assert "predictions agree with the graph in the file" in capsys.readouterr().err
 
 
 def test_a_ledger_tells_that_nothing_was_compared(own, tmp_path):

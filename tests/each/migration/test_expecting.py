@@ -48,7 +48,7 @@ def test_the_first_layer_that_differs_is_named(tmp_path, capsys):
     asked = ["migrate", str(path), "-o", str(out), "--expect", str(tmp_path / "other.npz")]
     assert main(asked) == 2
     said = capsys.readouterr().err
-    assert "predicts otherwise than the recording" in said
+    assert "predictions differ from the recording" in said
     assert "first in last (Dense)" in said
     assert not out.exists()
     assert main([*asked, "--accept-differences"]) == 0

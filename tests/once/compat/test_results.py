@@ -111,8 +111,8 @@ def test_what_the_texts_say() -> None:
         "note: it tells no version",
         "lost: its counter",
         "config: $.lr renamed: learning_rate",
-        "compared: predicts otherwise than the graph in the file: inf of the largest number at "
-        "most (rounding: 1e-05), first in a/<b>\\x1b[2J, by 5.0e-01",
+        "compared: predictions differ from the graph in the file by inf (shapes, or nan) of the "
+        "largest value (limit 1e-05), first in a/<b>\\x1b[2J, by 0.5",
         "compared: no training",
     ]
 
