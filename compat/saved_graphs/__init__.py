@@ -10,6 +10,7 @@
 | running, functions                       | the evaluator                                        |
 | widening                                 | programs in float32 that are in 16 bits              |
 | control_flow, states, lists, plain       | the ops that it has itself                           |
+| recurrent                                | CuDNN's LSTM and GRU                                 |
 
 The ops are those of `operations.graph_ops`; here are only those that read or change state, or that
 call functions. Nothing runs but operations that have a name there. Protos as of TF 2.15:

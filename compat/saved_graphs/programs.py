@@ -20,6 +20,7 @@ _NORMALIZED = (
     *("y", "batch_mean", "batch_variance"),
     *("reserve_space_1", "reserve_space_2", "reserve_space_3"),
 )
+_RECURRENT = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
 # Ops with several results of different names -> these. Of others there is one, or a list.
 _OUTPUTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _NORMALIZED),
@@ -27,6 +28,7 @@ _OUTPUTS: dict[str, tuple[str, ...]] = {
         ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"),
         ("loss", "backprop"),
     ),
+    **dict.fromkeys(("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), _RECURRENT),
     "TopKV2": ("values", "indices"),
     "Svd": ("s", "u", "v"),
     "Qr": ("q", "r"),

@@ -11,7 +11,7 @@ from keras_mp.compat.operations.computing.evaluating import FUNCTIONS, evaluate
 from keras_mp.compat.operations.computing.values import Value, has_tensor, is_tensor
 from keras_mp.compat.operations.tables import Line
 from keras_mp.compat.operations.vocabulary import RANDOM, SEVERAL
-from keras_mp.compat.saved_graphs import control_flow, lists, plain, states, support
+from keras_mp.compat.saved_graphs import control_flow, lists, plain, recurrent, states, support
 from keras_mp.compat.saved_graphs.programs import ARGUMENT, Program, Programs, Step
 from keras_mp.compat.saved_graphs.values import Handle, TensorList, Unknown
 
@@ -27,6 +27,7 @@ _KERNELS: dict[str, _Kernel] = {
     **states.KERNELS,
     **lists.KERNELS,
     **plain.KERNELS,
+    **recurrent.KERNELS,
 }
 
 

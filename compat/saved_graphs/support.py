@@ -38,7 +38,8 @@ RANDOM = SEEDS | _words("""
     StatelessRandomUniformIntV2
 """)
 PLAIN = _words("Const Identity IdentityN NoOp PlaceholderWithDefault Assert ShapeN Bitcast")
-OWN = CALLS | STATES | LISTS | SEEDS | PLAIN
+RECURRENT = _words("CudnnRNN CudnnRNNV2 CudnnRNNV3")
+OWN = CALLS | STATES | LISTS | SEEDS | PLAIN | RECURRENT
 
 _STRINGS = _words("""
     AsString DecodeBase64 DecodeRaw EncodeBase64 ReduceJoin RegexFullMatch RegexReplace

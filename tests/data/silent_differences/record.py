@@ -1,11 +1,12 @@
 """Makes SavedModels of layers and options that Keras 3 computes otherwise, or that configs lack.
 
-And two whose functions in the file are peculiar: `attentive` and `halved`.
+And some whose functions in the file are peculiar: `attentive`, `halved`, and CuDNN's layers, which
+compute on GPUs only.
 
     python record.py FOLDER
 
-Ran with TensorFlow 2.15.1, and 2.12.1 (`inverted` alone, whose config lacks `invert`). FOLDER gets
-VERSION.zip, with a folder for each model.
+Ran with TensorFlow 2.15.1, 2.12.1 (`inverted` alone, whose config lacks `invert`) and 1.15.0 (of
+CuDNN). FOLDER gets VERSION.zip, with a folder for each model.
 """
 
 import os
@@ -75,6 +76,13 @@ def models():
     yield "called_with_training", called(training=True)
 
 
+def of_cudnn():
+    of_v1 = tf.compat.v1.keras.layers
+    for name, kind in (("cudnn_lstm", of_v1.CuDNNLSTM), ("cudnn_gru", of_v1.CuDNNGRU)):
+        inputs = keras.Input((4, 3))
+        yield name, keras.Model(inputs, kind(2, return_sequences=True)(inputs))
+
+
 def inverted():
     layer = layers.Normalization(invert=True, name="inverted")
     layer.adapt(np.random.normal(3.0, 2.0, (50, 3)))
@@ -82,18 +90,20 @@ def inverted():
 
 
 def main(out):
-    made = models if tf.__version__.startswith("2.15") else inverted
+    made = {"2.15.1": models, "2.12.1": inverted, "1.15.0": of_cudnn}[tf.__version__]
     with zipfile.ZipFile(Path(out, tf.__version__ + ".zip"), "w", zipfile.ZIP_DEFLATED) as file:
         for name, model in made():
             for variable in model.trainable_variables:
                 variable.assign_add(0.1 * np.abs(np.random.normal(size=variable.shape)))
             with tempfile.TemporaryDirectory() as folder:
-                model.save(folder, save_format="tf")
+                keras.models.save_model(model, folder, save_format="tf")
                 for path in sorted(Path(folder).rglob("*")):
                     if path.is_file():
                         file.write(path, str(Path(name, path.relative_to(folder))))
 
 
 if __name__ == "__main__":
-    keras.utils.set_random_seed(1)
+    tf.compat.v1.enable_v2_behavior()
+    np.random.seed(1)
+    tf.compat.v1.set_random_seed(1)
     main(sys.argv[1])

@@ -335,6 +335,76 @@ def test_random_ops_need_a_seed_and_repeat_by_it():
     assert first.tolist() == second.tolist()
 
 
+def by_hand(mode, x, states, weights, lengths):
+    """An LSTM or GRU of CuDNN, step by step; x is (steps, batch, inputs)."""
+    units, gates = states[0].shape[-1], 4 if mode == "lstm" else 3
+    sizes = [units * x.shape[-1]] * gates + [units * units] * gates + [units] * 2 * gates
+    parts = np.split(weights.astype("float64"), np.cumsum(sizes)[:-1])
+    w = [part.reshape(units, -1) for part in parts[: 2 * gates]]
+    b = parts[2 * gates :]
+
+    def sigmoid(value):
+        return 1 / (1 + np.exp(-value))
+
+    outputs = np.zeros((*x.shape[:2], units))
+    last = [state.astype("float64").copy() for state in states]
+    for row in range(x.shape[1]):
+        for step in range(lengths[row]):
+            h, c = last[0][row], last[-1][row]
+            of_x = [w[i] @ x[step, row] + b[i] for i in range(gates)]
+            of_h = [w[gates + i] @ h + b[gates + i] for i in range(gates)]
+            if mode == "lstm":
+                i, f, g, o = (one + other for one, other in zip(of_x, of_h, strict=True))
+                c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+                last[1][row] = c
+                h = sigmoid(o) * np.tanh(c)
+            else:
+                r, z = (sigmoid(of_x[i] + of_h[i]) for i in range(2))
+                h = (1 - z) * np.tanh(of_x[2] + r * of_h[2]) + z * h
+            last[0][row] = outputs[step, row] = h
+    return outputs, last
+
+
+@pytest.mark.parametrize("op", ["CudnnRNNV2", "CudnnRNNV3"])
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_layers_of_cudnn_are_those_by_hand(mode, op):
+    rng = np.random.default_rng(2)
+    steps, batch, inputs, units, gates = 5, 3, 2, 4, 4 if mode == "lstm" else 3
+    x = rng.normal(size=(steps, batch, inputs)).astype("float32")
+    states = [rng.normal(size=(batch, units)).astype("float32") for _ in range(gates - 2)]
+    count = gates * units * (inputs + units + 2)
+    weights = rng.normal(size=count).astype("float32")
+    lengths = np.array([5, 3, 1] if op == "CudnnRNNV3" else [5, 5, 5], "int32")
+    given = [x, *(one[None] for one in states), weights]
+    given.insert(2, np.float32(0)) if mode == "gru" else None
+    given += [lengths] if op == "CudnnRNNV3" else []
+    places = tuple((ARGUMENT, i) for i in range(len(given)))
+    step = Step("rnn", op, places, {"rnn_mode": mode} if mode == "gru" else {})
+    programs = Written(f=Program("f", ("float32",) * len(given), (step,), ((0, 0), (0, 1), (0, 2))))
+    found = run(programs, "f", *map(ops.array, given))
+    outputs, last = by_hand(mode, x, states, weights, lengths)
+    assert_same(found[0], outputs)
+    for one, expected in zip(found[1:], last, strict=False):
+        assert_same(one[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"direction": "bidirectional"}, "direction=bidirectional: unidirectional can be"),
+        ({"rnn_mode": "rnn_tanh"}, "rnn_mode=rnn_tanh: lstm and gru can be"),
+        ({"dropout": 0.5}, r"dropout=0\.5: 0\.0 can be"),
+        ({}, "2 layers: one can be"),
+    ],
+)
+def test_other_layers_of_cudnn_are_refused(said, why):
+    step = Step("rnn", "CudnnRNNV2", tuple((ARGUMENT, i) for i in range(4)), said)
+    programs = Written(f=Program("f", ("float32",) * 4, (step,), ((0, 0),)))
+    given = [np.ones(shape, "float32") for shape in ((3, 2, 1), (2, 2, 1), (2, 2, 1), (16,))]
+    with pytest.raises(running.NotEvaluated, match=why):
+        run(programs, "f", *map(ops.array, given))
+
+
 def test_16_bits_are_computed_in_float32_on_request():
     graphs = SavedGraphs(graph_recordings.folder("mixed"))
     function = next(one for one in graphs.concrete_of(graphs.find("__call__")) if not one.flags[0])

@@ -4,6 +4,7 @@ import re
 import zipfile
 
 import keras
+import numpy as np
 import pytest
 
 from keras_mp.compat import load_model
@@ -46,7 +47,8 @@ def folder(tmp_path_factory):
 
 
 def test_each_recording_is_tested(folder):
-    assert {path.name for path in folder.iterdir()} == MENDS.keys() | {"attentive", "halved"}
+    others = {"attentive", "halved", "cudnn_lstm", "cudnn_gru"}
+    assert {path.name for path in folder.iterdir()} == MENDS.keys() | others
 
 
 @pytest.mark.parametrize("name", MENDS)
@@ -76,6 +78,21 @@ def test_masks_that_tensorflow_lost_in_its_functions_are_no_difference(folder):
     kernel = model.layers[-1].cell.kernel
     kernel.assign(kernel * 1.1)
     assert re.match(r"simple_rnn\S* ", compare(folder / "attentive", model).predictions.layer)
+
+
+@pytest.mark.parametrize("name", ["cudnn_lstm", "cudnn_gru"])
+def test_layers_of_cudnn_compute_as_those_of_keras(name, folder):
+    model, report = load_model(folder / name, return_report=True)
+    assert report.comparison.why == ""
+    assert report.comparison.predictions.largest <= 1e-5
+    cell = model.layers[-1].cell
+    cell.recurrent_kernel.assign(cell.recurrent_kernel * 1.1)
+    assert compare(folder / name, model).differs
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+    graph = load_model(folder / name, from_graph=True)
+    np.testing.assert_allclose(
+        graph.predict(x, verbose=0), load_model(folder / name).predict(x, verbose=0), atol=1e-6
+    )
 
 
 def test_outputs_are_told_apart_by_name(folder):
