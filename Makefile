@@ -206,6 +206,7 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/start.py
 	$(ENV) KERAS_BACKEND=jax .venv/bin/python benchmarks/conversion.py
 	for backend in tensorflow torch; do $(ENV) KERAS_BACKEND=$$backend .venv/bin/python benchmarks/conversion.py loading; done
+	$(ENV) .venv/bin/python benchmarks/saved_graphs.py
 	$(ENV) .venv/bin/python benchmarks/find_overflow.py --blocks 2
 
 clean:

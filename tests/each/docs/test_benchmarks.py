@@ -1,5 +1,7 @@
 """`benchmarks/train_step.py`, `cuda.py` and `sixteen_bit.py`: that what they measure is training.
 
+`benchmarks/saved_graphs.py`: that graph and model predict the same.
+
 No times: those depend on the machine.
 """
 
@@ -11,12 +13,14 @@ import numpy as np
 import pytest
 
 import keras_mp
-from benchmarks import cuda, monitor, sixteen_bit, train_step
+from benchmarks import cuda, monitor, saved_graphs, sixteen_bit, train_step
 from benchmarks.on_a_gpu import measuring, models, states, table as tables, tensorflow_steps, timing
 from benchmarks.on_a_gpu.policies import NARROW, REWRITE
 from benchmarks.on_a_gpu.sizes import QUICK, Size
 from keras_mp.backends.common.fused_rules import XLA
+from keras_mp.compat import load_model
 from tests.backends import on_one, on_torch
+from tests.fixtures import DATA
 
 BACKEND = keras.backend.backend()
 TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
@@ -244,3 +248,17 @@ def test_the_table():
         f"| 1B | training, mixed_float16 | ours | {half} | 2.00 | - | 5.00 | 1 |",
         f"| 1B | training, float32 | plain | {times} | 1.00 | - | - | - |",
     ]
+
+
+def test_graphs_predict_what_is_measured_beside_them(tmp_path):
+    folder = DATA.parent / "saved_graphs"
+    found = dict(saved_graphs.saved_models(folder, tmp_path))
+    assert {"batch_norm", "dropout", "module"} <= found.keys()
+    model = load_model(found["batch_norm"])
+    graph = load_model(found["batch_norm"], from_graph=True)
+    arrays = saved_graphs.batch_of(model, 3)
+    assert [one.shape for one in arrays] == [(3, 6, 6, 2)]
+    results = [saved_graphs.predicting(one, arrays)() for one in (model, graph)]
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+    options = argparse.Namespace(batch=2, calls=1, repeat=1)
+    assert saved_graphs.measured(found["batch_norm"], options).keys() == {"milliseconds", "ratio"}
