@@ -75,6 +75,7 @@ OF_KERAS = {
     "compat/test_comparing.py": ("torch", "models beside the graphs of their files"),
     "compat/test_from_graph.py": ("torch", "models of graphs"),
     "compat/test_saved_graphs.py": ("torch", "graphs, as recorded"),
+    "compat/test_silent_differences.py": ("torch", "models without what mends them"),
     "migration/test_differences.py": ("torch", "the same, by the command"),
 }
 # File below tests/each -> why any backend will do.
