@@ -11,7 +11,8 @@ import numpy as np
 from keras import layers, ops
 
 # The programs that recorded the decisions build the models, there with tf.keras of TF 1.15.
-sys.path.insert(0, str(Path(__file__).parent / "data" / "scripts" / "graph_rewrite"))
+SCRIPTS = Path(__file__).parent / "data" / "scripts" / "graph_rewrite"
+sys.path.insert(0, str(SCRIPTS))
 shim, fitted, unfitted, second_sight = (
     import_module(name) for name in ("shim", "fitted", "unfitted", "second_sight")
 )

@@ -40,6 +40,7 @@ FAMILY_OF_NODE = {
     "Conv3D": "conv",
     "Conv2DBackpropInput": "conv_transpose",
     "DepthwiseConv2dNative": "depthwise_conv",
+    "Einsum": "matmul",
     "Elu": "elu",
     "Erf": "erf",
     "Exp": "exp",
@@ -204,6 +205,8 @@ def why_node_is_left(node, families_here):
     """Returns why a node found no row in its layer, or None."""
     if node["family"] == "transpose" and "softmax" in families_here:
         return "softmax over another axis: its input transposed and its result back"
+    if "/einsum" in node["name"] and node["family"] in SHAPE_OPS:
+        return "einsum: TF 1.15 multiplies matrices and reshapes"
     if "/Tensordot" in node["name"] and node["family"] in SHAPE_OPS:
         return "Tensordot: Keras 3 multiplies without reshaping"
     if node["family"] in ("expand_dims", "squeeze"):
@@ -219,6 +222,8 @@ def why_row_is_left(row, families_there, families_here, loss_ops):
     family = family_of(row)
     if row.dtype not in ("float16", "float32"):
         return "no float data"
+    if row.op == "tf.cond":
+        return "cond: what chooses"
     if row.op in ("zeros", "ones"):
         return "constant"
     if row.layer in _ADD_A_LOSS and not loss_ops:
@@ -377,6 +382,7 @@ def compare(decided, rows):
     """
     result = Comparison(rows=len(rows))
     loss_ops = {node["op"] for node in decided["nodes"] if node["layer"] == "loss"}
+    constants = {node["name"] for node in decided["nodes"] if node["op"] == "Const"}
     there, here = {}, {}
     loops = {node["layer"] for node in decided["nodes"] if node["op"] == "NextIteration"}
     for node in forward_slots(decided):
@@ -395,6 +401,8 @@ def compare(decided, rows):
         ours = {family_of(row) for row in layer_rows}
         for node in matching.nodes:
             why = why_node_is_left(node, ours)
+            if node.get("inputs") and set(node["inputs"]) <= constants:
+                why = "of constants only"
             result.nodes_left[why or "unexplained"] += 1
             if not why:
                 result.unexplained.append(f"{node['name']} ({node['op']}) of Grappler in {layer}")
@@ -421,6 +429,9 @@ def forward_slots(decided):
 
 
 def family_of(row):
+    if row.op.startswith("tf."):
+        name = row.op.removeprefix("tf.")
+        return FAMILY_OF_NODE.get(name, name)
     return FAMILY_OF_ROW.get(row.op, row.op)
 
 
@@ -475,7 +486,8 @@ class _Matching:
             rows = [row for row in self.rows if family_of(row) == family]
             if family in SHAPE_OPS and len(nodes) != len(rows):
                 continue
-            if family in ONE_HERE and family not in OF_VECTORS | ALSO_ONE_THERE:
+            of_tensorflow = rows and all(row.op.startswith("tf.") for row in rows)
+            if family in ONE_HERE.keys() - OF_VECTORS - ALSO_ONE_THERE and not of_tensorflow:
                 continue  # below, with the further nodes that it may be
             for node, row in zip(nodes, rows, strict=False):
                 yield self._match([row], [node])

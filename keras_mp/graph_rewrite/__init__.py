@@ -11,6 +11,7 @@ Public names load on first use: importing this imports no keras.
 | lists                           | Grappler's op lists |
 | foreign_ops                     | ops of the framework itself |
 | torch_lists, jax_primitives     | torch.autocast's lists; what primitives of JAX stand for |
+| tf_ops                          | what ops of TensorFlow compute |
 | gradients, loops, loop_calls    | what differentiation and loops add to the graph |
 | painter                         | Grappler's passes, as one pure function |
 | decisions                       | the dtype of each op, and why |

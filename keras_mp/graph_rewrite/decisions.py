@@ -177,7 +177,7 @@ def is_denied(layer: str, deny_layers: Sequence[str]) -> bool:
 
 def _list_of(op: Op, lists: OpLists) -> painter.ListName | None:
     """Returns the list of an op: the user's, the framework's own, or TensorFlow's."""
-    if op.own in ("", "listed"):
+    if op.own in ("", "listed", "tensorflow"):
         return keras_ops.list_of(op.rule, op.stands_for, lists)
     own = lists.list_of(op.kind) if op.kind else None  # a name of Keras is there if a user added it
     # To the painter, an op that follows its inputs is one that passes colours on.
@@ -257,6 +257,8 @@ def _shape_op_after(graph: Graph, op: Op) -> str | None:
     """
     if not op.outputs or not graph.values[op.outputs[0]].is_float32:
         return None
+    if op.own == "tensorflow":
+        return None  # it is among the ops
     shapes = [graph.values[i].shape for i in op.inputs[:2]]
     rank = len(graph.values[op.outputs[0]].shape)
     of_matrices = op.rule in _ON_MATRICES

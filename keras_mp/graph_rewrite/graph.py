@@ -14,6 +14,7 @@ Shape = tuple[int | None, ...]
 class Origin(Enum):
     """The origin of a value that no recorded op made."""
 
+    CONSTANT = "constant"  # it gets no gradient
     INPUT = "input"
     VARIABLE = "variable"
     LOOP = "loop"  # passed on by a loop: to its body, from step to step, or out of it
@@ -156,6 +157,9 @@ class Graph:
         losses: Indices of values that layers added to the loss.
         calls: How often each (layer, op) was called; more often than it has ops if a call returned
             its argument.
+        branching: Layers in which eager TensorFlow calls one of several functions, or one of them
+            several times.
+        has_functions: Whether a layer calls a `tf.function`, or has a `tf.GradientTape`.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -165,6 +169,8 @@ class Graph:
     assigned: tuple[int, ...] = ()
     losses: tuple[int, ...] = ()
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    branching: set[str] = field(default_factory=set)
+    has_functions: bool = False
 
     def makers(self) -> dict[int, int]:
         """Returns the op that made each value; for a value that a loop passes on, its source's."""

@@ -199,6 +199,19 @@ def stands_for(
     return (found,) if isinstance(found, str) else found
 
 
+def by_tensorflow_op() -> dict[str, str]:
+    """Returns the keras op for each TensorFlow op that is one.
+
+    >>> [by_tensorflow_op()[name] for name in ("MatMul", "AddV2", "Relu")]
+    ['matmul', 'add', 'relu']
+    """
+    found: dict[str, str] = {}
+    for name, op in _SAME.items():
+        if isinstance(op, str):
+            found.setdefault(op, name)
+    return found
+
+
 def list_of(name: str, names: Sequence[str], lists: OpLists) -> ListName | None:
     """Returns the list of a keras op: "allow", "infer", "deny", "clear", or None for a wall.
 

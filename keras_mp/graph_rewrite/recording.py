@@ -15,7 +15,16 @@ from keras_mp.graph_rewrite.flops import flops
 from keras_mp.graph_rewrite.foreign_ops import ForeignOp
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
 from keras_mp.graph_rewrite.loop_calls import LoopCall, loop_call
-from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors, version_of
+from keras_mp.graph_rewrite.tensors import (
+    dtype_of,
+    has_float32,
+    is_constant,
+    is_sparse,
+    name_of_dtype,
+    shape_of,
+    tensors,
+    version_of,
+)
 
 
 def record(
@@ -70,9 +79,10 @@ class _Recorder:
         self._path = hooks.path_of(model)
         self._trainable = {id(variable) for variable in model.trainable_variables}
         self._by_value = {
-            id(value): variable
+            id(each): variable
             for variable in model.variables
             if (value := keras_hooks.stored(variable)) is not None
+            for each in (value, getattr(value, "handle", value))
         }
         self.restart(())
 
@@ -112,11 +122,15 @@ class _Recorder:
         before = [version_of(x) for x in given]
         with hooks.dispatching(None):
             result = original(*args, **kwargs)
+        if op.own == "tensorflow" and not has_float32(args, kwargs):
+            self.constants((result,))
+            return result
         if op.own not in ("unknown", "in_place"):
             return self._recorded(op.name, original, args, kwargs, result, op)
         pairs = zip(given, before, strict=True)
         changed = [x for x, v in pairs if version_of(x) != v and _is_float32(x)]
-        if not changed and not self._makes_float32(args, kwargs, result):
+        anything = (result,) if op.inside == "function" else args
+        if not changed and not self._makes_float32(anything, kwargs, result):
             return result  # reads a shape, draws numbers, or the like
         return self._recorded(op.name, original, args, kwargs, result, op, changed)
 
@@ -124,6 +138,57 @@ class _Recorder:
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
         taken = [*tensors(args, kwargs)]
         return all(any(_is_float32(x) for x in each) for each in (made, taken))
+
+    def constants(self, results: abc.Sequence[Any]) -> None:
+        """Records tensors that get no gradient."""
+        for x in tensors(results, {}):
+            if id(x) not in self._known and _has_dtype_of_keras(x):
+                self._add(x, Value(Origin.CONSTANT, None, shape_of(x), dtype_of(x)))
+
+    def read(self, handle: Any, x: Any) -> None:
+        """Records that `x` is the value of the variable that TensorFlow has under a handle."""
+        if id(handle) in self._by_value:
+            self._known[id(x)] = self._index(handle)
+            self._alive.append(x)
+
+    def branch(
+        self,
+        name: str,
+        chosen: Any,
+        made: abc.Sequence[abc.Sequence[Any]],
+        results: abc.Sequence[Any],
+    ) -> None:
+        """Records that the layer chooses between functions.
+
+        Args:
+            name: "cond" or "switch_case".
+            chosen: The tensor that says which of them runs.
+            made: What each of them returned.
+            results: The results, each of which is one of those that the functions returned.
+        """
+        layer, name = layer_of(self._path), f"tf.{name}"
+        self.graph.branching.add(layer)
+        for i, x in enumerate(results):
+            sources = [each[i] for each in made if i < len(each)]
+            sources.append(chosen)
+            if not all(keras.ops.is_tensor(each) for each in (x, *sources)):
+                continue
+            taken = tuple(map(self._index, sources))
+            index = len(self.graph.ops)
+            output = self._add(x, Value(None, index, shape_of(x), dtype_of(x)))
+            occurrence = self.graph.calls[layer, name]
+            self.graph.calls[layer, name] += 1
+            self.graph.ops.append(
+                Op(layer, name, occurrence, ("Merge",), taken, (output,), kind="copy", own="listed")
+            )
+
+    def tape(self, count: int) -> None:
+        """Records that a `tf.GradientTape` begins, or ends."""
+        self.graph.has_functions = True
+
+    def function(self) -> None:
+        """Records that a `tf.function` is called."""
+        self.graph.has_functions = True
 
     def _recorded(
         self,
@@ -135,10 +200,17 @@ class _Recorder:
         foreign: ForeignOp | None = None,
         changed: abc.Sequence[Any] = (),
     ) -> Any:
-        taken = tuple(self._index(x) for x in tensors(args, kwargs))
+        numbers = foreign is not None and foreign.own == "tensorflow"
+        found = [x for x in tensors(args, kwargs) if _has_dtype_of_keras(x)]
+        taken = tuple(self._index(x) for x in found if not (numbers and is_constant(x)))
         index = len(self.graph.ops)
         # An op that returns its argument makes nothing.
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
+        made = [x for x in made if _has_dtype_of_keras(x)]
+        if foreign is not None and len(foreign.outputs) == len(made) and any(foreign.outputs):
+            pairs = [*zip(made, foreign.outputs, strict=True)]
+            self.constants([x for x, is_own in pairs if not is_own])
+            made = [x for x, is_own in pairs if is_own]
         made += changed  # in place: from here on they are values of this op
         layer = layer_of(self._path)
         occurrence = self.graph.calls[layer, name]
@@ -154,14 +226,19 @@ class _Recorder:
             shapes = list(foreign.as_keras(shapes))
             if kind == "einsum" and isinstance(args[0], str):
                 arguments["subscripts"] = args[0]
+            if foreign.equation:
+                arguments["subscripts"] = foreign.equation
         sparse = any(is_sparse(x) for x in tensors(args, kwargs))
+        names = () if foreign is None else foreign.stands_for
         of_variable = bool(values) and values[0].origin is Origin.VARIABLE
         self.graph.ops.append(
             Op(
                 layer,
                 name,
                 occurrence,
-                () if sparse else keras_ops.stands_for(kind, shapes, arguments, of_variable),
+                ()
+                if sparse
+                else names or keras_ops.stands_for(kind, shapes, arguments, of_variable),
                 taken,
                 outputs,
                 self._times
@@ -287,7 +364,14 @@ class _Recorder:
 
 
 def _is_float32(x: Any) -> bool:
-    return str(x.dtype).endswith("float32")  # a random key has a dtype that Keras does not know
+    return name_of_dtype(x) == "float32"
+
+
+def _has_dtype_of_keras(x: Any) -> bool:
+    try:
+        return bool(dtype_of(x))
+    except ValueError:  # a handle of TensorFlow
+        return False
 
 
 def _as_tensor(x: Any) -> Any:

@@ -22,6 +22,7 @@ from keras_mp.graph_rewrite.loop_calls import Body, LoopCall, loop_call
 from keras_mp.graph_rewrite.recording import layer_of
 from keras_mp.graph_rewrite.tensors import (
     dtype_of,
+    has_float32,
     is_constant,
     is_sparse,
     is_tensor,
@@ -61,6 +62,7 @@ class Plan:
         token: Identifies this plan in JAX's trace cache.
         steps: The traced steps of loops.
         has_foreign: Whether it has ops of the framework itself.
+        branching: Layers whose own ops eager TensorFlow runs in another order than recorded.
     """
 
     graph: Graph
@@ -73,6 +75,7 @@ class Plan:
     token: object = field(default_factory=object)
     steps: TracedSteps = field(default_factory=TracedSteps)
     has_foreign: bool = False
+    branching: frozenset[str] = frozenset()
 
 
 def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = ()) -> Plan:
@@ -100,7 +103,10 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
         loops,
         frozenset(allow),
         steps=steps,
-        has_foreign=any(op.own not in ("", *_AS_THEY_ARE) for op in graph.ops),
+        has_foreign=graph.has_functions
+        or any(op.own not in ("", *_AS_THEY_ARE) for op in graph.ops),
+        branching=frozenset(graph.branching)
+        | {loop.layer for loop in graph.loops if loop.name == "loop while_loop"},
     )
 
 
@@ -111,6 +117,8 @@ class Replay:
         self._plan = plan
         self._dtype = dtype
         self._seen: dict[tuple[str, str], int] = {}
+        self._tapes = 0
+        self._is_eager = bool(plan.branching) and hooks.is_eager()
         self._cache = HalfPrecisionCache()
         if plan.has_foreign:  # without it, the ops of the framework are not watched
             self.foreign = self._foreign
@@ -142,7 +150,10 @@ class Replay:
         """Runs an op of the framework itself as decided."""
         if op.name in _OF_GRADIENTS:
             self._cache.forget(args[0])  # so that its gradient passes through it
-        if op.own in _AS_THEY_ARE:
+        runs_as_it_is = op.own in _AS_THEY_ARE or (
+            op.own == "tensorflow" and not has_float32(args, kwargs)
+        )
+        if runs_as_it_is or self._is_out_of_order():
             with hooks.dispatching(None):
                 return original(*args, **kwargs)
         key = layer_of(self._plan.path), op.name
@@ -152,9 +163,21 @@ class Replay:
             low = self._is_low(key, occurrence)
             if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
+            if op.own == "tensorflow":
+                return _tensorflow(self, op, original, args)
             special = _INSIDE.get(op.inside) or _SPECIAL.get(op.kind, _plain)
             special = _view if op.is_view else special
             return special(self, op.kind, original, args, kwargs)
+
+    def tape(self, count: int) -> None:
+        """Notes that a `tf.GradientTape` of a layer begins, or ends.
+
+        On it, what an op takes in 16 bits is to come from its float32 argument.
+        """
+        self._tapes += count
+
+    def _is_out_of_order(self) -> bool:
+        return self._is_eager and layer_of(self._plan.path) in self._plan.branching
 
     def loop(
         self,
@@ -239,7 +262,7 @@ class Replay:
             return ops.cast(x, self._dtype) if "float" in dtype_of(x) else x
         if dtype_of(x) != "float32":
             return x
-        cached = self._cache.get(x)
+        cached = None if self._tapes else self._cache.get(x)
         if cached is None or dtype_of(cached) != self._dtype:
             return ops.cast(x, self._dtype)
         return cached
@@ -346,6 +369,12 @@ def _plain(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any
     args = replaced(tuple(args), change)
     kwargs = {key: replaced(value, change) for key, value in kwargs.items()}
     return run.high(original(*args, **kwargs))
+
+
+def _tensorflow(run: Replay, op: ForeignOp, original: Any, args: Any) -> Any:
+    change = _broadcasting(run, args, {}) if op.kind in _BROADCASTING else run.low
+    changed = [x if i in op.fixed else replaced(x, change) for i, x in enumerate(args)]
+    return run.high(original(*changed))
 
 
 def _broadcasting(

@@ -222,7 +222,7 @@ def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
         cast = None
         if value.is_float32 and is_low != wants_low:
             cast = low if wants_low else "float32"
-        unseen = source is None and value.origin is not Origin.INPUT
+        unseen = source is None and value.origin not in (Origin.INPUT, Origin.CONSTANT)
         return Edge(i, source, target, value.dtype, value.shape, cast, unseen)
 
     for target, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):

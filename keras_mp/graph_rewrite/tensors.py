@@ -36,6 +36,19 @@ def tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
             yield argument
 
 
+def has_float32(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether a tensor of a call is float32."""
+    return any(name_of_dtype(x) == "float32" for x in tensors(args, kwargs))
+
+
+def name_of_dtype(x: Any) -> str:
+    """Returns the name of a tensor's dtype, also of one that Keras does not know.
+
+    JAX has such dtypes for random keys, TensorFlow for variables and lists.
+    """
+    return str(getattr(x.dtype, "name", x.dtype)).rpartition(".")[2]
+
+
 def replaced(argument: Any, change: Callable[[Any], Any]) -> Any:
     """Returns `argument` with `change` applied to each tensor in it."""
     if isinstance(argument, (list, tuple)):

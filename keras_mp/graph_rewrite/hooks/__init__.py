@@ -21,8 +21,6 @@ Beside `keras_mp.backends` the only package that names a framework or `keras.src
 
 torch's FakeTensorMode has no public name either.
 
-`keras.Operation.__call__` is public: each layer's call ends in it, just around the layer's `call`.
-
 | module        | subject |
 | ------------- | ------- |
 | installing    | all hooks, installed and removed as one |
@@ -54,6 +52,7 @@ from keras_mp.graph_rewrite.hooks.installing import (
 from keras_mp.graph_rewrite.hooks.own_ops import (
     are_seen as are_seen,
     autocast as autocast,
+    is_eager as is_eager,
     is_weight as is_weight,
 )
 from keras_mp.graph_rewrite.hooks.scopes import as_now as as_now, in_layer as in_layer

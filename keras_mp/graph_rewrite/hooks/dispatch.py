@@ -49,7 +49,13 @@ def _watched(dispatch: Any) -> AbstractContextManager[Any]:
     if not hasattr(dispatch, "foreign"):
         return own_ops.nowhere()
     is_recording = getattr(dispatch, "is_recording", False)
-    return own_ops.watched(send, _loop, is_recording, lambda: active.is_seen)
+    return own_ops.watched(send, _loop, is_recording, lambda: active.is_seen, _tell)
+
+
+def _tell(what: str, *args: Any) -> None:
+    method = getattr(active.dispatch, what, None)
+    if method is not None:
+        method(*args)
 
 
 def _loop(name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:

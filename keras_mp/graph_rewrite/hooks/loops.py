@@ -14,8 +14,10 @@ from keras_mp.graph_rewrite.hooks.scopes import as_now, seeing
 
 # They run a function of the caller's once a step.
 LOOPS = ("while_loop", "fori_loop", "scan", "map")
+# They run one of several.
+BRANCHES = ("cond", "switch")
 # They run it in a trace of its own.
-FUNCTIONAL = ("cond", "switch", "vectorized_map", "associative_scan")
+FUNCTIONAL = (*BRANCHES, "vectorized_map", "associative_scan")
 
 
 def recurrent() -> Iterator[tuple[Any, str]]:
@@ -62,6 +64,11 @@ def hook_functional(module: Any, name: str) -> Callable[[], None]:
     def hooked(*args: Any, **kwargs: Any) -> Any:
         if active.dispatch is None or own_ops.is_inside():
             return original(*args, **kwargs)
+        if name in BRANCHES and hasattr(active.dispatch, "branch"):
+            active.dispatch.branch(name, None, (), ())
+        if name == "vectorized_map" and keras.backend.backend() == "tensorflow":
+            # It makes other ops of those that it traced.
+            return _unseen(original)(*args, **kwargs)
         given, named = keras.tree.map_structure(_seen_here, (args, kwargs))
         return _unseen(original)(*given, **named)
 

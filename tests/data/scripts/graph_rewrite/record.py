@@ -3,8 +3,9 @@
 python record.py FOLDER [MODEL ...]
 
 See README.md. A file is FOLDER/SET/MODEL.forward|training.json.gz, where the
-set is fitted, unfitted, second_sight, or one of those of recurrent models. TF 2.4 and 2.21 decide
-about the recurrent ones only, and have .tf2.4 or .tf2.21 in the names of their files.
+set is fitted, unfitted, second_sight, tensorflow_ops, or one of those of recurrent models. TF 2.4
+and 2.21 decide about recurrent models and tensorflow_ops only, and have .tf2.4 or .tf2.21 in the
+names of their files.
 """
 # ruff: noqa: E402 (TensorFlow reads the environment when it is loaded)
 
@@ -35,6 +36,7 @@ import recurrent_second_sight
 import recurrent_unfitted
 import second_sight
 import tensorflow as tf
+import tensorflow_ops
 import unfitted
 from shim import Shim, example
 from tensorflow.core.framework import types_pb2
@@ -55,9 +57,10 @@ SETS = {
     "recurrent": recurrent.models,
     "recurrent_unfitted": recurrent_unfitted.models,
     "recurrent_second_sight": recurrent_second_sight.models,
+    "tensorflow_ops": tensorflow_ops.models,
 }
 if VERSION != "1.15":
-    SETS = {kind: recipes for kind, recipes in SETS.items() if kind.startswith("recurrent")}
+    SETS = {kind: SETS[kind] for kind in SETS if kind.startswith(("recurrent", "tensorflow"))}
 SUFFIX = "" if VERSION == "1.15" else f".tf{VERSION}"
 # One of its time. From CUDA 9.1 and cuDNN 8.0 on, TensorFlow 2 allows all that it does at all.
 GPU = {
