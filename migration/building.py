@@ -168,7 +168,7 @@ def model_of_config(
     training = config.get("compile_config")
     config = {key: value for key, value in config.items() if key != "compile_config"}
     try:
-        model = built(file, config, known, safe_mode=True)
+        model = built(file, config, known, safe_mode=True, tf_version=tf_version)
         if isinstance(training, dict) and training:  # of Keras 3
             compile_by(model, training, known)
     except Unreadable as error:

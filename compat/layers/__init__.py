@@ -1,7 +1,7 @@
 """Layers that Keras 3 lacks: those of tf.keras that train differently, and operations."""
 
 from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, StochasticDepth
-from keras_mp.compat.layers.attention import AdditiveAttention, Attention
+from keras_mp.compat.layers.attention import AdditiveAttention, Attention, MultiHeadAttention
 from keras_mp.compat.layers.functional import Functional
 from keras_mp.compat.layers.images import RandomCrop, RandomFlip
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
@@ -47,6 +47,7 @@ __all__ = [
     "LocallyConnected2D",
     "Maximum",
     "Minimum",
+    "MultiHeadAttention",
     "Multiply",
     "Operation",
     "RandomCrop",

@@ -1,8 +1,9 @@
-"""`Attention` and `AdditiveAttention` that mask later steps in every call, as `causal=True` did."""
+"""Attention as in tf.keras: masks of later steps in every call, and none of the inputs."""
 
 from typing import Any
 
 import keras
+from keras import ops
 
 
 @keras.saving.register_keras_serializable("keras_mp")
@@ -61,3 +62,48 @@ class AdditiveAttention(Attention, keras.layers.AdditiveAttention):
     >>> [float(step) for step in layer([0 * steps, steps, 0 * steps])[0, :, 0]]
     [0.0, 0.5, 1.0]
     """
+
+
+@keras.saving.register_keras_serializable("keras_mp")
+class MultiHeadAttention(keras.layers.MultiHeadAttention):
+    """`keras.layers.MultiHeadAttention` as up to TF 2.9: it neither uses nor passes on masks.
+
+    Only `attention_mask` and `use_causal_mask` mask steps. Keras 3 masks those that the inputs
+    mask, too, as TF 2.10 and later did.
+
+    Source: TF 2.4.4, keras/layers/multi_head_attention.py.
+
+    >>> layer = MultiHeadAttention(1, 2)
+    >>> steps = keras.layers.Embedding(3, 2, mask_zero=True)(keras.ops.array([[1, 0, 2]]))
+    >>> tuple(layer(steps, steps).shape)
+    (1, 3, 2)
+    >>> layer.compute_mask(steps) is None
+    True
+    """
+
+    def call(
+        self,
+        query: Any,
+        value: Any,
+        key: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: Any = None,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        """Returns the attended values; the arguments are those of `keras.layers`."""
+        # Keras takes the mask of a tensor from it, and puts it on the result. What is computed of a
+        # tensor has none.
+        query, value = ops.multiply(query, 1), ops.multiply(value, 1)
+        return super().call(
+            query,
+            value,
+            key=None if key is None else ops.multiply(key, 1),
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=use_causal_mask,
+        )
+
+    def compute_mask(self, *args: Any, **kwargs: Any) -> None:
+        """Returns None: what comes behind it is not masked."""

@@ -118,7 +118,13 @@ def _takes_dots() -> bool:
 
 
 def model(
-    file: str, config: Json, custom_objects: Custom, *, safe_mode: bool, policy: object = None
+    file: str,
+    config: Json,
+    custom_objects: Custom,
+    *,
+    safe_mode: bool,
+    policy: object = None,
+    tf_version: str | None = None,
 ) -> Any:
     """Returns the model of a converted config.
 
@@ -128,6 +134,7 @@ def model(
         custom_objects: Name -> class or function.
         safe_mode: As of `keras.saving.load_model`.
         policy: A dtype policy for what the model makes in its constructor; None for the global one.
+        tf_version: The TensorFlow that wrote it; None where nobody knows.
 
     Raises:
         LegacyError: A class of one's own is not known.
@@ -148,7 +155,7 @@ def model(
             with keras.StatelessScope(initialize_variables=False):
                 plain = keras_layers.layers_of_operations(build(config))
             config = keras_layers.with_keras_layers(config, plain)
-        made = keras_layers.built(config, build)
+        made = keras_layers.built(config, build, tf_version)
         variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
         raise Unreadable(

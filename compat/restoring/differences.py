@@ -14,9 +14,9 @@ from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.report import Kind
 from keras_mp.compat.configs.training_tables import snake_case
 from keras_mp.compat.configs.versions import parse_version
-from keras_mp.compat.layers import merging
+from keras_mp.compat.layers import MultiHeadAttention, merging
 from keras_mp.compat.layers.normalization import LayerNormalization
-from keras_mp.compat.restoring.keras_layers import mask_of
+from keras_mp.compat.restoring.keras_layers import is_masked, mask_of
 
 OTHER_AXES = (
     "keras_mp.compat.layers.LayerNormalization, which normalizes over any axes on every backend: "
@@ -25,6 +25,10 @@ OTHER_AXES = (
 OTHER_MASKS = (
     "keras_mp.compat.layers has this layer with the mask of tf.keras: a step is masked where an "
     "input masks it, in Keras 3 where all inputs do: loading needs import keras_mp"
+)
+NO_MASKS = (
+    "keras_mp.compat.layers.MultiHeadAttention, which ignores the masks of its inputs, as up to TF "
+    "2.9; that of Keras 3 uses them: loading needs import keras_mp"
 )
 MASKED = (
     "BatchNormalization of masked steps: up to TF 2.11 they counted in the statistics of a batch, "
@@ -74,13 +78,8 @@ class Difference(NamedTuple):
     is_said_once: bool = False
 
 
-def _is_masked(layer: Any) -> bool:
-    given = [tensor for node in keras_hooks.calls_of(layer) for tensor in node.input_tensors]
-    return any(mask_of(tensor) is not None for tensor in given)
-
-
 def _masked(kind: type) -> Callable[[Any], bool]:
-    return lambda layer: type(layer) is kind and _is_masked(layer)
+    return lambda layer: type(layer) is kind and is_masked(layer)
 
 
 def _was_fused(layer: Any) -> bool:
@@ -95,6 +94,7 @@ def _was_fused(layer: Any) -> bool:
 LAYERS = (
     Difference("rewritten", OTHER_AXES, lambda layer: isinstance(layer, LayerNormalization)),
     Difference("rewritten", OTHER_MASKS, lambda layer: isinstance(layer, merging.LAYERS)),
+    Difference("rewritten", NO_MASKS, lambda layer: isinstance(layer, MultiHeadAttention)),
     Difference("differs", BATCH_NORM, _was_fused, is_said_once=True),
     Difference(
         "differs",

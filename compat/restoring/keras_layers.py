@@ -9,6 +9,7 @@ import keras
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.configs.checks import objects_in
 from keras_mp.compat.configs.serialized import of_keras, of_ours
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.layers import Operation, merging
 from keras_mp.compat.layers.normalization import normalized_axes
 from keras_mp.compat.operations.keras_layers import Spec, layer_of
@@ -52,7 +53,7 @@ def _found(model: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
                     yield here, made
 
 
-def built(config: Json, build: Callable[[Json], Any]) -> Any:
+def built(config: Json, build: Callable[[Json], Any], tf_version: str | None) -> Any:
     """Returns the model of a config, with layers of ours where those of Keras compute otherwise.
 
     Which axes LayerNormalization has, and which masks reach a layer, shows only in what is built.
@@ -60,18 +61,27 @@ def built(config: Json, build: Callable[[Json], Any]) -> Any:
     Args:
         config: Of the model.
         build: Returns the model of a config, and leaves that as it is.
+        tf_version: The TensorFlow that wrote it; None where nobody knows.
     """
     made = build(config)
-    places = dict(_otherwise(made))
+    places = dict(_otherwise(made, tf_version is not None and parse_version(tf_version) < (2, 10)))
     return build(_with_ours(config, places)) if places else made
 
 
-def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields (names that lead to it, class) of each layer that is to be one of ours."""
+def _otherwise(
+    model: Any, ignores_masks: bool, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yields (names that lead to it, class) of each layer that is to be one of ours.
+
+    Args:
+        model: With Keras' layers.
+        ignores_masks: Whether MultiHeadAttention ignored the masks of its inputs.
+        path: The names that lead to the model.
+    """
     for layer in getattr(model, "layers", []):
         here = (*path, layer.name)
         if isinstance(layer, keras.Model):
-            yield from _otherwise(layer, here)
+            yield from _otherwise(layer, ignores_masks, here)
         elif type(layer) is keras.layers.LayerNormalization and layer.built:
             shape = layer.get_build_config().get("input_shape")
             axes = normalized_axes(layer.axis, len(shape)) if shape else []
@@ -79,11 +89,19 @@ def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
                 yield here, "LayerNormalization"
         elif type(layer) in _MERGING and _merges_masks(layer):
             yield here, type(layer).__name__
+        elif ignores_masks and type(layer) is keras.layers.MultiHeadAttention and is_masked(layer):
+            yield here, "MultiHeadAttention"
 
 
 def mask_of(tensor: Any) -> Any:
     """Returns the mask of a tensor of a model, or None."""
     return keras_hooks.mask_of(tensor)
+
+
+def is_masked(layer: Any) -> bool:
+    """Returns whether an input of a layer, in the model that it was built in, has a mask."""
+    given = [tensor for node in keras_hooks.calls_of(layer) for tensor in node.input_tensors]
+    return any(mask_of(tensor) is not None for tensor in given)
 
 
 def _merges_masks(layer: Any) -> bool:

@@ -475,7 +475,14 @@ class _ModelBuilder:
         self._today = today.pop("compile_config", None)
         self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
-        self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
+        self.model = building.model(
+            self.file,
+            today,
+            custom,
+            safe_mode=safe,
+            policy=self.policy,
+            tf_version=self.tf_version,
+        )
         self.changes += told_differences.changes(self.model, done.changes, self.tf_version)
 
     def compile(self) -> None:

@@ -5,8 +5,8 @@ compute on GPUs only.
 
     python record.py FOLDER
 
-Ran with TensorFlow 2.15.1, 2.12.1 (`inverted` alone, whose config lacks `invert`) and 1.15.0 (of
-CuDNN). FOLDER gets VERSION.zip, with a folder for each model.
+Ran with TensorFlow 2.15.1, 2.12.1 (`inverted` alone, whose config lacks `invert`), 2.4.4 (attention
+that ignores masks) and 1.15.0 (of CuDNN). FOLDER gets VERSION.zip, with a folder for each model.
 """
 
 import os
@@ -89,8 +89,17 @@ def inverted():
     yield "inverted", one_after_the_other((3,), layer)
 
 
+def ignores_masks():
+    yield "ignores_masks", attentive()
+
+
 def main(out):
-    made = {"2.15.1": models, "2.12.1": inverted, "1.15.0": of_cudnn}[tf.__version__]
+    made = {
+        "2.15.1": models,
+        "2.12.1": inverted,
+        "2.4.4": ignores_masks,
+        "1.15.0": of_cudnn,
+    }[tf.__version__]
     with zipfile.ZipFile(Path(out, tf.__version__ + ".zip"), "w", zipfile.ZIP_DEFLATED) as file:
         for name, model in made():
             for variable in model.trainable_variables:

@@ -29,6 +29,11 @@ MENDS = {
         r"gated \(LSTM\)",
     ),
     "merged": (keras_layers, {"_merges_masks": lambda _: False}, r"simple_rnn\S* \(SimpleRNN\)"),
+    "ignores_masks": (
+        keras_layers,
+        {"is_masked": lambda _: False},
+        r"multi_head\S* \(EinsumDense\)",
+    ),
     "called_without_training": (models, NO_CALLS, r"\S+/batch_norm\S+ \(BatchNormalization\)"),
     "called_with_training": (models, NO_CALLS, r"\S+/batch_norm\S+ \(BatchNormalization\)"),
     "inverted": (graph_flags, NOTHING, r"inverted \(Normalization\)"),
