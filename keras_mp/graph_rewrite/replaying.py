@@ -93,7 +93,12 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
     loops: dict[tuple[str, str], list[tuple[Loop, LoopDecision]]] = {}
     for each in zip(graph.loops, decisions.loops, strict=True):
         loops.setdefault(each[0].key, []).append(each)
-    allow = {op.name for op, d in zip(graph.ops, decisions.ops, strict=True) if d.list == "allow"}
+    allow = {
+        name
+        for op, decision in zip(graph.ops, decisions.ops, strict=True)
+        for name in (op.name, op.kind)
+        if decision.list == "allow"
+    }
     steps = TracedSteps(layers)
     return Plan(
         graph,
@@ -131,10 +136,8 @@ class Replay:
         kwargs: dict[str, Any],
     ) -> Any:
         key = layer_of(self._plan.path), name
-        occurrence = self._seen.get(key, 0)
-        self._seen[key] = occurrence + 1
+        low = name in self._plan.allow if hooks.is_hidden() else self._is_low(key)
         with hooks.dispatching(None):
-            low = self._is_low(key, occurrence)
             if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
             special = _SPECIAL.get(name, _plain)
@@ -156,11 +159,8 @@ class Replay:
         if runs_as_it_is or self._is_out_of_order():
             with hooks.dispatching(None):
                 return original(*args, **kwargs)
-        key = layer_of(self._plan.path), op.name
-        occurrence = self._seen.get(key, 0)
-        self._seen[key] = occurrence + 1
+        low = self._is_low((layer_of(self._plan.path), op.name))
         with hooks.dispatching(None):
-            low = self._is_low(key, occurrence)
             if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
             if op.own == "tensorflow":
@@ -238,7 +238,10 @@ class Replay:
 
         return make
 
-    def _is_low(self, key: tuple[str, str], occurrence: int) -> bool:
+    def _is_low(self, key: tuple[str, str]) -> bool:
+        """Returns whether the next op of a layer and a name computes in 16 bits."""
+        occurrence = self._seen.get(key, 0)
+        self._seen[key] = occurrence + 1
         planned = self._plan.low.get(key, [])
         if occurrence < len(planned):
             return planned[occurrence]

@@ -80,6 +80,13 @@ def is_inside() -> bool:
     return bool(core.get_opaque_trace_state() != _active.trace)
 
 
+def is_hidden() -> bool:
+    """Returns whether a function is traced by itself in an eager call, which sees no primitives."""
+    if _active.handle is None or _active.trace is not None:
+        return False
+    return bool(core.get_opaque_trace_state() != _eager())
+
+
 @contextlib.contextmanager
 def nowhere() -> Iterator[None]:
     """A scope in which no primitives are seen, but in `here` inside of it."""

@@ -53,6 +53,7 @@ from keras_mp.graph_rewrite.hooks.own_ops import (
     are_seen as are_seen,
     autocast as autocast,
     is_eager as is_eager,
+    is_hidden as is_hidden,
     is_weight as is_weight,
 )
 from keras_mp.graph_rewrite.hooks.scopes import as_now as as_now, in_layer as in_layer

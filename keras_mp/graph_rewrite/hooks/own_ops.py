@@ -136,6 +136,18 @@ def is_inside() -> bool:
     return primitives.is_inside()
 
 
+def is_hidden() -> bool:
+    """Returns whether an eager call runs a function that JAX traces by itself.
+
+    Its ops were recorded as primitives, which are not seen here.
+    """
+    if not _has_primitives():
+        return False
+    from keras_mp.backends.jax import primitives
+
+    return primitives.is_hidden()
+
+
 def is_eager() -> bool:
     """Returns whether TensorFlow runs each op when it is called."""
     if not _is_tensorflow():
