@@ -118,6 +118,8 @@ class _Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         """Records an op of the framework itself."""
+        if op.inside == "function":  # whose ops, of Keras too, are not seen in later calls either
+            self.graph.has_functions = True
         given = [*tensors(args, kwargs)]
         before = [version_of(x) for x in given]
         with hooks.dispatching(None):
