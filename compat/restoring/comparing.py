@@ -371,9 +371,8 @@ class _Comparing:
         self._evaluated(function, structures.flat(inputs), seed=seed, watch=watch)
         root = "" if function.name != self._name_of_served else self._root_of(seen)
         for call in self._calls(inputs, training=training):
-            values = seen.pop(
-                root + call.path, []
-            )  # a later call of the same layer has another name
+            # Popped: a later call of the same layer has another name.
+            values = seen.pop(root + call.path, [])
             for output in call.outputs:
                 difference = _in_graph(values, output)
                 if not difference <= self.allowed:

@@ -119,7 +119,7 @@ class _Recorder:
     ) -> Any:
         """Records an op of the framework itself."""
         if op.inside == "function":  # whose ops, of Keras too, are not seen in later calls either
-            self.graph.has_functions = True
+            self.function()
         given = [*tensors(args, kwargs)]
         before = [version_of(x) for x in given]
         with hooks.dispatching(None):
@@ -189,7 +189,7 @@ class _Recorder:
         self.graph.has_functions = True
 
     def function(self) -> None:
-        """Records that a `tf.function` is called."""
+        """Records that a function of TensorFlow is called, inlined or as a whole."""
         self.graph.has_functions = True
 
     def _recorded(

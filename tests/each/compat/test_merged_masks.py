@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_mp.compat import layers
 from keras_mp.compat.layers.merging import LAYERS
-from keras_mp.compat.restoring.differences import OTHER_MASKS
+from keras_mp.compat.restoring.differences import NO_MASKS, OTHER_MASKS
 from tests.loaded_models import load
 
 A = np.array([[True, True, False, False]])
@@ -98,3 +98,33 @@ def test_names_of_what_keras_concatenates(tmp_path: Path) -> None:
     keras.utils.clear_session()
     model = load(path, strict=False).model
     assert model.predict([np.ones((1, 4)), X], verbose=0).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("2.4.0", layers.MultiHeadAttention), ("2.10.0", keras.layers.MultiHeadAttention)],
+)
+def test_attention_of_an_hdf5_file_ignores_masks_where_tensorflow_did(
+    version: str, kind: type, tmp_path: Path
+) -> None:
+    rows = [
+        row("InputLayer", "i", [], batch_input_shape=[None, None]),
+        row("Embedding", "e", ["i"], input_dim=5, output_dim=2, mask_zero=True),
+        row("MultiHeadAttention", "attended", ["e"], num_heads=1, key_dim=2),
+    ]
+    rows[2]["inbound_nodes"] = [[["e", 0, 0, {"value": ["e", 0, 0]}]]]
+    places = {"input_layers": [["i", 0, 0]], "output_layers": [["attended", 0, 0]]}
+    net = {"class_name": "Functional", "config": {"name": "net", "layers": rows, **places}}
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["model_config"] = json.dumps(net)
+        file.attrs["keras_version"] = version
+        file.create_group("model_weights").attrs["layer_names"] = []
+    loaded = load(tmp_path / "m.h5", strict=False)
+    assert type(loaded.model.get_layer("attended")) is kind
+    is_ours = kind is layers.MultiHeadAttention
+    assert [c.path for c in loaded.report.changes if c.what == NO_MASKS] == [
+        "$: attended"
+    ] * is_ours
+    ids = np.array([[1, 2, 0, 0]])
+    masked, whole = (np.asarray(loaded.model.predict(one, verbose=0)) for one in (ids, ids[:, :2]))
+    assert np.allclose(masked[:, :2], whole, atol=1e-6) != is_ours

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from keras_mp import graph_rewrite
 from keras_mp.backends.tensorflow import calls
+from keras_mp.graph_rewrite.hooks import own_ops
 from tests import private_names, tf_functions
 from tests.graph_rewrite_cases import SCRIPTS, cases, shim
 from tests.graph_rewrite_decisions import Comparison, compare, recorded, used_rows
@@ -398,6 +399,21 @@ def test_it_warns_where_nothing_was_found():
     graph_rewrite.apply(model)
     with pytest.warns(UserWarning, match="no op of the allow list"):
         model(data()[0])
+
+
+def test_of_a_tensorflow_without_the_names_only_ops_of_keras_are_seen(monkeypatch):
+    monkeypatch.setattr(calls, "hooks", lambda: iter([calls.pywrap_tfe.NoSuchName]))
+    own_ops._has_hooked_names.cache_clear()
+    try:
+        model = keras.Sequential(
+            [keras.Input((16,)), tf_functions.Own(lambda x, w, v: tf.matmul(x, w))]
+        )
+        graph_rewrite.apply(model)
+        with pytest.warns(UserWarning, match="no op of the allow list"):
+            model(data()[0])
+    finally:
+        graph_rewrite.disable()
+        own_ops._has_hooked_names.cache_clear()
 
 
 # -- private names ---------------------------------------------------------------------------------
