@@ -3,11 +3,12 @@
 A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of all tables below to
 one of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) runs all of
 `TURNS` on PyTorch, the fastest, and the first case of a third of the tests on each other backend.
-`READERS` is treated alike; its table names the backend that runs all. Of `OF_KERAS` each other
-backend runs a third of the cases. Without either option each backend runs all, as in `make
-release-check`. Cases that some backend skips are not moved.
+`READERS` is treated alike; its table names the backend that runs all. Of `OF_KERAS`, and of slow
+cases outside `COMPUTING`, each other backend runs a third. Without either option each backend runs
+all, as in `make release-check`. Tests that some backend may skip are not moved.
 """
 
+import inspect
 import os
 import zlib
 
@@ -15,6 +16,8 @@ import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
 SOONEST = "torch"  # it computes without compiling
+# Folders below tests/each about what each backend computes by itself.
+COMPUTING = {"backends", "core", "optimizer", "scaling", "state", "statistics", "variables"}
 # File below tests/each -> (the backend that runs all, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
@@ -141,7 +144,16 @@ def is_mine(item, mode, is_first):
         return has_all or (is_first and _turn_of(item.nodeid.partition("[")[0]) == backend)
     if file in OF_KERAS:
         return turn or backend == OF_KERAS[file][0]
+    if file.partition("/")[0] not in COMPUTING and item.get_closest_marker("slow"):
+        return turn or backend == SOONEST or _may_skip(item)
     return True
+
+
+def _may_skip(item):
+    """Returns whether a test, or its file, skips itself: the others may not run it at all."""
+    return "pytest.skip(" in inspect.getsource(item.function) or (
+        "allow_module_level" in inspect.getsource(item.module)
+    )
 
 
 def _turn_of(name):

@@ -126,15 +126,28 @@ def test_turns_are_of_files_that_are_there(file):
     assert (ROOT / "tests" / "each" / file).is_file()
 
 
-def item(nodeid, *marks):
-    return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: name in marks or None)
+def plain():
+    assert turns.BACKENDS
 
 
-def takers(monkeypatch, mode, nodeid, *marks, is_first=False):
+def skips_itself():
+    pytest.skip("about another backend")
+
+
+def item(nodeid, *marks, function=plain):
+    return SimpleNamespace(
+        nodeid=nodeid,
+        get_closest_marker=lambda name: name in marks or None,
+        function=function,
+        module=durations,
+    )
+
+
+def takers(monkeypatch, mode, nodeid, *marks, is_first=False, function=plain):
     found = []
     for backend in turns.BACKENDS:
         monkeypatch.setenv("KERAS_BACKEND", backend)
-        if turns.is_mine(item(nodeid, *marks), mode, is_first):
+        if turns.is_mine(item(nodeid, *marks, function=function), mode, is_first):
             found.append(backend)
     return found
 
@@ -187,6 +200,34 @@ def test_of_what_keras_computes_the_others_have_a_third_too(monkeypatch):
         ]
         assert all(owner in takes for takes in of_each)
         assert {backend for takes in of_each for backend in takes} == set(turns.BACKENDS)
+
+
+def test_slow_cases_of_no_table_are_sliced_where_keras_computes(monkeypatch):
+    others = set()
+    for number in range(30):
+        nodeid = f"tests/each/monitor/test_callback.py::test_a[{number}]"
+        taken = takers(monkeypatch, "slices", nodeid, "slow")
+        assert turns.SOONEST in taken
+        assert len(taken) <= 2
+        others |= {*taken} - {turns.SOONEST}
+        assert takers(monkeypatch, "slices", nodeid) == list(turns.BACKENDS)
+        for room in turns.COMPUTING:
+            computing = f"tests/each/{room}/test_one.py::test_a[{number}]"
+            assert takers(monkeypatch, "slices", computing, "slow") == list(turns.BACKENDS)
+    assert others == {*turns.BACKENDS} - {turns.SOONEST}
+
+
+def test_slow_tests_that_some_backend_may_skip_stay_on_all(monkeypatch):
+    nodeid = "tests/each/monitor/test_callback.py::test_a"
+    taken = takers(monkeypatch, "slices", nodeid, "slow", function=skips_itself)
+    assert taken == list(turns.BACKENDS)
+    monkeypatch.setattr(turns.inspect, "getsource", lambda part: "allow_module_level=True")
+    assert takers(monkeypatch, "slices", nodeid, "slow") == list(turns.BACKENDS)
+
+
+def test_the_folders_of_what_backends_compute_are_there():
+    for room in turns.COMPUTING:
+        assert (ROOT / "tests" / "each" / room).is_dir()
 
 
 def test_where_any_backend_will_do_the_soonest_has_all_and_another_some_first_cases(monkeypatch):
