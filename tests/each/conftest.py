@@ -2,8 +2,10 @@
 
 import functools
 import gc
+import importlib
 import logging
 import os
+import sys
 from importlib.metadata import version
 
 from tests.programs import ROOT
@@ -27,6 +29,11 @@ if keras.backend.backend() == "torch":
     # pytest listens to each logger that does not propagate, and torch.compile then writes a trace
     # of all it does: a fifth of its time.
     logging.getLogger("torch.__trace").propagate = True
+if "jax" in sys.modules and not version("jax").startswith("0.4."):
+    # All that JAX lowers stays cached, each with an MLIR context of its own. Where there are
+    # thousands, making one takes as long as compiling a small program.
+    mlir = importlib.import_module("jax._src.interpreters.mlir")
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 # Tracing makes so many objects that looking for garbage after each 700 takes 5 % of the time.
 gc.set_threshold(50_000)
 
