@@ -8,6 +8,7 @@ import argparse
 import importlib
 import inspect
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ def _of(path: str, value: Any) -> Iterator[str]:
     if inspect.ismodule(value):
         yield f"{path} (module)"
     elif inspect.isclass(value):
-        yield path + (_signature(value) if _is_ours(value, "__init__") else " (class)")
+        # Python 3.11.2 takes the signature of Keras' __new__ from a class.
+        own = types.MethodType(value.__init__, value)
+        yield path + (_signature(own) if _is_ours(value, "__init__") else " (class)")
         for name in sorted(dir(value)):
             public = not name.startswith("_")
             if public and _is_ours(value, name):

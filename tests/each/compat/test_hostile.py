@@ -65,7 +65,7 @@ def zipped(folder, **changed):
             info = zipfile.ZipInfo(name)
             info.compress_type, info.header_offset = zipfile.ZIP_DEFLATED, new.fp.tell()
             info.compress_size, info.file_size, info.CRC = len(body), 255 << 24, 0
-            new.fp.write(info.FileHeader(zip64=False) + body)
+            new.fp.write(info.FileHeader(zip64=True) + body)
             new.filelist.append(info)
             new.NameToInfo[name] = info
             new.start_dir = new.fp.tell()
