@@ -3,10 +3,11 @@
 A pytest plugin. It counts the processor's seconds, child processes included, so other load counts
 little. A test marked `essential` is never slow: it alone finds a certain fault of the core in
 `make test`. `--record-durations` writes tests/data/durations.json; `--check-durations` fails a test
-that takes over `LIMIT` and is not recorded as slow. Two kinds of tests are exempt: the first to
-import a library, and tests with a slow case, because any case may be the one that compiles code for
-all. Compiled functions or trained models that several tests share (fixtures of a module, results of
-`shared`) count in full for each of them, because any may be the first to need them.
+that takes over `LIMIT` and is not recorded as slow; on a slow machine it allows as much more. Two
+kinds of tests are exempt: the first to import a library, and tests with a slow case, because any
+case may be the one that compiles code for all. Compiled functions or trained models that several
+tests share (fixtures of a module, results of `shared`) count in full for each of them, because any
+may be the first to need them.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ except ImportError:  # Windows, where child processes are not counted
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
 SLOW, LIMIT = 0.1, 5.0  # seconds: recorded as slow; too long without that record
+MILLION = 0.015  # seconds for a loop of a million rounds on a machine that is not slow
 LIBRARY = 50  # the number of modules imported for the first time that counts as a library
 ONCE = "once"  # tests without Keras have one duration; others have one per backend
 
@@ -136,9 +138,17 @@ def written(durations):
     return json.dumps(durations, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def slowness():
+    """Returns how many times slower than `MILLION` this machine is now, at least 1."""
+    start = time.thread_time()
+    for _ in range(1_000_000):
+        pass
+    return max(1.0, (time.thread_time() - start) / MILLION)
+
+
 def check(item, took):
     """Fails a test that takes too long and is not marked."""
-    if took <= LIMIT or item.get_closest_marker("slow") is not None:
+    if took <= LIMIT or item.get_closest_marker("slow") is not None or took <= LIMIT * slowness():
         return
     file, test = split(item.nodeid)
     slow = recorded().get(kind(item.nodeid), {}).get(file, {})
