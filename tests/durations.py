@@ -27,7 +27,7 @@ except ImportError:  # Windows, where child processes are not counted
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
 SLOW, LIMIT = 0.1, 5.0  # seconds: recorded as slow; too long without that record
-MILLION = 0.015  # seconds for a loop of a million rounds on a machine that is not slow
+MILLION = 0.0177  # seconds: the shortest that a loop of a million rounds took
 LIBRARY = 50  # the number of modules imported for the first time that counts as a library
 ONCE = "once"  # tests without Keras have one duration; others have one per backend
 

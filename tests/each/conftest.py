@@ -2,10 +2,8 @@
 
 import functools
 import gc
-import importlib
 import logging
 import os
-import sys
 from importlib.metadata import version
 
 from tests.programs import ROOT
@@ -29,10 +27,11 @@ if keras.backend.backend() == "torch":
     # pytest listens to each logger that does not propagate, and torch.compile then writes a trace
     # of all it does: a fifth of its time.
     logging.getLogger("torch.__trace").propagate = True
-if "jax" in sys.modules and not version("jax").startswith("0.4."):
+if keras.backend.backend() == "jax" and not version("jax").startswith("0.4."):
     # All that JAX lowers stays cached, each with an MLIR context of its own. Where there are
     # thousands, making one takes as long as compiling a small program.
-    mlir = importlib.import_module("jax._src.interpreters.mlir")
+    from jax._src.interpreters import mlir
+
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 # Tracing makes so many objects that looking for garbage after each 700 takes 5 % of the time.
 gc.set_threshold(50_000)

@@ -70,6 +70,10 @@ def test_agrees_with_grappler(version, training):
     assert result.unsafe == []
 
 
+# In float32 its loss moves by 2 % if its weights start as float16 rounds them; the others' do not.
+STARTS = {"elementwise": 8}
+
+
 def trained(name, enabled=False, seed=0):
     """Returns the loss after 200 steps; a seed moves weights by up to half a float16 ulp."""
     built, draw = RECORDED[name].build(), np.random.RandomState(seed)
@@ -87,9 +91,9 @@ def trained(name, enabled=False, seed=0):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_model_learns_as_in_float32(name):
-    """Within 1 % of float32, or of where it ends if its weights start as float16 rounds them."""
+    """Within 1 % of float32; where `STARTS` has more than one, of the range of their losses."""
     loss, found = trained(name, enabled=True), []
-    for seed in range(8):
+    for seed in range(STARTS.get(name, 1)):
         found.append(trained(name, seed=seed))
         if min(found) - 0.01 * max([*found, 0.1]) <= loss <= max(found) + 0.01 * max([*found, 0.1]):
             return

@@ -168,8 +168,8 @@ def trained(name, *callbacks):
 @pytest.mark.usefixtures("mixed_float16")
 @pytest.mark.parametrize("name", MODELS)
 def test_never_touches_a_healthy_training(name):
-    if name == "MobileNet" and keras.backend.backend() != "torch":
-        pytest.skip("it compiles for most of a minute; PyTorch trains it")
+    if name == "MobileNet" and keras.backend.backend() == "jax":
+        pytest.skip("XLA compiles it for most of a minute; the other backends train it")
     repair = PrecisionRepair(skips=SKIPS)
     (alone, _), (watched, optimizer) = trained(name), trained(name, repair)
     assert int(optimizer.skipped_steps) <= 1
