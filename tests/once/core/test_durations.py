@@ -42,7 +42,6 @@ import sys, types
 from tests import durations
 clock = [0]
 durations.now = lambda: clock[0]
-durations.slowness = lambda: SLOWNESS
 
 def test_short():
     clock[0] += 4
@@ -56,26 +55,16 @@ def test_imports():
 """
 
 
-def test_a_long_test_without_a_mark_fails_unless_the_machine_is_as_slow(tmp_path):
-    assert "1 failed, 2 passed" in (said := checked(tmp_path, slowness=1))
-    assert "6.0 s of the processor, and not marked slow. Make" in said
-    assert "3 passed" in checked(tmp_path, slowness=2)
-
-
-def checked(tmp_path, slowness):
-    (tmp_path / "test_some.py").write_text(TESTS.replace("SLOWNESS", str(slowness)))
+def test_a_long_test_without_a_mark_is_listed_and_passes(tmp_path):
+    (tmp_path / "test_some.py").write_text(TESTS)
     check = [sys.executable, "-m", "pytest", "-q", "-p", "tests.durations", "--check-durations"]
     done = subprocess.run(
         [*check, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
-    return done.stdout
-
-
-def test_no_machine_is_faster_than_the_fastest(monkeypatch):
-    for took, times in ((0.001, 1.0), (3 * durations.MILLION, 3.0)):
-        monkeypatch.setattr(durations.time, "thread_time", iter([0.0, took]).__next__)
-        assert durations.slowness() == pytest.approx(times)
+    assert "6.0 s test_some.py::test_long\nMake them shorter, or record" in done.stdout
+    assert "test_imports" not in done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_what_is_essential_is_not_slow(monkeypatch):
