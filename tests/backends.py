@@ -10,6 +10,11 @@ def on(backend):
     return pytest.mark.skipif(keras.backend.backend() != backend, reason=why)
 
 
+def not_on(backend, why):
+    """Returns a mark for what one backend cannot do; CI has it run on another."""
+    return pytest.mark.skipif(keras.backend.backend() == backend, reason=why)
+
+
 NAMES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 # JAX, where `make fuzz` and `make oldest` run them, too.
 on_one = on("jax")

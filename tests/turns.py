@@ -1,11 +1,11 @@
-"""Runs cases on one backend instead of three if their result does not depend on it.
+"""Runs cases on one backend instead of three if their result hardly depends on it.
 
-A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of all tables below to
-one of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) runs all of
-`TURNS` on PyTorch, the fastest, and the first case of a third of the tests on each other backend.
-`READERS` is treated alike; its table names the backend that runs all. Of `OF_KERAS`, and of slow
-cases outside `COMPUTING`, each other backend runs a third. Without either option each backend runs
-all, as in `make release-check`. Tests that some backend may skip are not moved.
+A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of both tables below to
+one of the three backends, by a checksum of its name: half of them to PyTorch, which computes
+without compiling. `--in-slices` (`make test-all`) does so with `TURNS`, and with all slow cases
+outside `COMPUTING`; of `READERS` one backend runs all, and each other backend the first case of
+some tests. Without either option each backend runs all, as in `make release-check`. Tests that
+some backend may skip are not moved.
 """
 
 import inspect
@@ -15,10 +15,10 @@ import zlib
 import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
-SOONEST = "torch"  # it computes without compiling
+SHARES = (*BACKENDS, "torch")
 # Folders below tests/each about what each backend computes by itself.
 COMPUTING = {"backends", "core", "optimizer", "scaling", "state", "statistics", "variables"}
-# File below tests/each -> (the backend that runs all, what is read).
+# File below tests/each -> (the backend that runs all in CI, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
     "compat/test_dangerous_configs.py": ("tensorflow", "configs that are refused before"),
@@ -50,38 +50,7 @@ READERS = {
     "compat/test_conversion_memory.py": ("torch", "files, of which one tensor is in memory"),
     "migration/test_retries.py": ("torch", "folders, again"),
 }
-# The same for code of keras.ops, in which backends sometimes differ by a number.
-OF_KERAS = {
-    "compat/test_operations.py": ("torch", "models with operations"),
-    "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
-    "compat/test_layers.py": ("torch", "layers as they were"),
-    "compat/test_layers_of_tf.py": ("torch", "layers with their options, as recorded"),
-    "compat/test_formats_of_tf.py": ("torch", "the same in each format"),
-    "compat/test_adapted_state.py": ("torch", "models with words, bins and statistics"),
-    "compat/test_optimizers.py": ("torch", "optimizers as they were"),
-    "compat/test_replay.py": ("torch", "recorded steps"),
-    "compat/test_resume.py": ("torch", "recorded trainings that go on"),
-    "graph_rewrite/test_loops.py": ("torch", "recurrent models, rewritten"),
-    "graph_rewrite/test_lowered.py": ("jax", "what a rewritten step is lowered to"),
-    "graph_rewrite/test_models.py": ("torch", "rewritten models that train"),
-    "graph_rewrite/test_numerics.py": ("torch", "numbers of rewritten operations"),
-    "graph_rewrite/test_submodels.py": ("torch", "rewritten models of models"),
-    "diagnosis/overflow_search/test_remedies.py": ("torch", "what ends an overflow"),
-    "diagnosis/overflow_search/test_search.py": ("torch", "what is said of a model that overflows"),
-    "diagnosis/overflow_search/test_sick_models.py": ("torch", "the same of sick models"),
-    "diagnosis/repair/test_healthy.py": ("torch", "models that need no repair"),
-    "diagnosis/repair/test_sick_models.py": ("torch", "models that a repair heals"),
-    "sixteen_bit/test_composing.py": ("torch", "16-bit weights beside what else there is"),
-    "diagnosis/benchmarking/test_benchmark.py": ("torch", "what a comparison of two models prints"),
-    "compat/operations/test_computing.py": ("torch", "operations, as recorded"),
-    "compat/operations/test_models.py": ("torch", "the same, in models"),
-    "compat/test_comparing.py": ("torch", "models beside the graphs of their files"),
-    "compat/test_from_graph.py": ("torch", "models of graphs"),
-    "compat/test_saved_graphs.py": ("torch", "graphs, as recorded"),
-    "compat/test_silent_differences.py": ("torch", "models without what mends them"),
-    "migration/test_differences.py": ("torch", "the same, by the command"),
-}
-# File below tests/each -> why any backend will do.
+# File below tests/each -> what any backend, or keras.ops on any, tells alike.
 TURNS = {
     "policies/test_auto_wrapping.py": "wraps by class and config",
     "compat/test_auditing_models.py": "files, read without Keras",
@@ -102,9 +71,34 @@ TURNS = {
     "compat/test_model_code.py": "programs of models",
     "migration/test_operations.py": "what the command says of operations",
     "docs/test_benchmarks.py": "that the programs of benchmarks run",
-}
-# File below tests/each -> what each backend computes, which `make test-all` runs on all of them.
-TURNS_WHEN_FAST = {
+    "compat/test_operations.py": "models with operations",
+    "compat/test_operations_in_models.py": "the same, as users write them",
+    "compat/test_layers.py": "layers as they were",
+    "compat/test_layers_of_tf.py": "layers with their options, as recorded",
+    "compat/test_formats_of_tf.py": "the same in each format",
+    "compat/test_adapted_state.py": "models with words, bins and statistics",
+    "compat/test_optimizers.py": "optimizers as they were",
+    "compat/test_replay.py": "recorded steps",
+    "compat/test_resume.py": "recorded trainings that go on",
+    "graph_rewrite/test_loops.py": "recurrent models, rewritten",
+    "graph_rewrite/test_lowered.py": "what a rewritten step is lowered to",
+    "graph_rewrite/test_models.py": "rewritten models that train",
+    "graph_rewrite/test_numerics.py": "numbers of rewritten operations",
+    "graph_rewrite/test_submodels.py": "rewritten models of models",
+    "diagnosis/overflow_search/test_remedies.py": "what ends an overflow",
+    "diagnosis/overflow_search/test_search.py": "what is said of a model that overflows",
+    "diagnosis/overflow_search/test_sick_models.py": "the same of sick models",
+    "diagnosis/repair/test_healthy.py": "models that need no repair",
+    "diagnosis/repair/test_sick_models.py": "models that a repair heals",
+    "sixteen_bit/test_composing.py": "16-bit weights beside what else there is",
+    "diagnosis/benchmarking/test_benchmark.py": "what a comparison of two models prints",
+    "compat/operations/test_computing.py": "operations, as recorded",
+    "compat/operations/test_models.py": "the same, in models",
+    "compat/test_comparing.py": "models beside the graphs of their files",
+    "compat/test_from_graph.py": "models of graphs",
+    "compat/test_saved_graphs.py": "graphs, as recorded",
+    "compat/test_silent_differences.py": "models without what mends them",
+    "migration/test_differences.py": "the same, by the command",
     "compat/operations/test_lambdas.py": "recorded functions",
 }
 
@@ -136,25 +130,22 @@ def is_mine(item, mode, is_first):
     if not item.nodeid.startswith("tests/each/") or item.get_closest_marker("skipif"):
         return True
     backend = os.environ.get("KERAS_BACKEND", "jax")
-    turn = _turn_of(item.nodeid) == backend
-    if mode == "turns":
-        return turn or file not in {**READERS, **OF_KERAS, **TURNS, **TURNS_WHEN_FAST}
-    if file in TURNS or file in READERS:
-        has_all = backend == (READERS[file][0] if file in READERS else SOONEST)
-        return has_all or (is_first and _turn_of(item.nodeid.partition("[")[0]) == backend)
-    if file in OF_KERAS:
-        return turn or backend == OF_KERAS[file][0]
-    if file.partition("/")[0] not in COMPUTING and item.get_closest_marker("slow"):
-        return turn or backend == SOONEST or _may_skip(item)
-    return True
+    if mode == "slices" and file in READERS:
+        test = item.nodeid.partition("[")[0]
+        return backend == READERS[file][0] or (is_first and _turn_of(test) == backend)
+    is_turn = file in READERS or file in TURNS or (mode == "slices" and _is_moved(item, file))
+    return not is_turn or _turn_of(item.nodeid) == backend
 
 
-def _may_skip(item):
-    """Returns whether a test, or its file, skips itself: the others may not run it at all."""
-    return "pytest.skip(" in inspect.getsource(item.function) or (
-        "allow_module_level" in inspect.getsource(item.module)
+def _is_moved(item, file):
+    """Returns whether a case of no table has a turn in CI: no backend that has it may skip it."""
+    if file.partition("/")[0] in COMPUTING or not item.get_closest_marker("slow"):
+        return False
+    return not (
+        "pytest.skip(" in inspect.getsource(item.function)
+        or "allow_module_level" in inspect.getsource(item.module)
     )
 
 
 def _turn_of(name):
-    return BACKENDS[zlib.crc32(name.encode()) % len(BACKENDS)]
+    return SHARES[zlib.crc32(name.encode()) % len(SHARES)]

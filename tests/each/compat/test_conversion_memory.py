@@ -19,9 +19,8 @@ WEIGHTS = LAYERS * LARGEST
 WITH_ADAM = 3 * WEIGHTS
 SPARE = 40 * MB  # what the backend compiles, and does not give back at once
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux says how much memory a process had"
-)
+if sys.platform != "linux":
+    pytest.skip("only Linux says how much memory a process had", allow_module_level=True)
 
 whole_shards = pytest.mark.skipif(
     tuple(map(int, keras.__version__.split(".")[:2])) < (3, 11),

@@ -8,6 +8,7 @@ import pytest
 from keras import layers, ops
 
 from keras_mp import graph_rewrite
+from tests.backends import not_on
 from tests.gradients import gradients
 from tests.graph_rewrite_kinds import BACKEND, Compute, numpy
 
@@ -377,10 +378,11 @@ def fitted(rewrite, **compile):
     return model, history, {keras.backend.standardize_dtype(k) for pair in kinds for k in pair}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "compiled",
+    [False, pytest.param(True, marks=not_on("torch", "it compiles the plain model for minutes"))],
+)
 def test_variables_are_updated_once_a_step(compiled):
-    if compiled and BACKEND == "torch":
-        pytest.skip("torch.compile takes minutes for the plain model")
     options = {"jit_compile": True} if compiled else {"run_eagerly": True}
     plain, plain_history, _ = fitted(False, **options)
     model, history, kinds = fitted(True, **options)

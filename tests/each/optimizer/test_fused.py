@@ -295,9 +295,15 @@ def test_constraints(state):
 # -- compiled steps, fit, files --------------------------------------------------------------------
 
 
+# XLA compiles the default path of each, which needs no test for every optimizer here.
+XLA = ("Adam", "amsgrad", "nesterov") if BACKEND == "tensorflow" else ()
+
+
 @fused_only
-@pytest.mark.parametrize("jit", [False, True] if BACKEND == "tensorflow" else [True])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "jit"),
+    [*((name, BACKEND == "torch") for name in CASES), *((name, True) for name in XLA)],
+)
 def test_compiled(name, jit, state):
     fused, weights = make(CASES[name][0](), fused=True)
     plain, others = make(CASES[name][0]())

@@ -11,6 +11,7 @@ from keras import ops
 from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, explain
 from keras_mp.sixteen_bit.rounding import split
 from keras_mp.sixteen_bit.storages import Master
+from tests.backends import not_on
 from tests.each.sixteen_bit.test_master_weights import (
     OPTIMIZERS,
     data,
@@ -117,11 +118,12 @@ def test_a_skipped_step_changes_no_bit(kind, dtype):
     )
 
 
-@pytest.mark.parametrize("jit", [True, False], ids=["jit", "eager"])
+UNCOMPILED = not_on("torch", "Keras compiles no step of fit there")
+
+
+@pytest.mark.parametrize("jit", [pytest.param(True, marks=UNCOMPILED), False], ids=["jit", "eager"])
 @pytest.mark.parametrize("kind", ["float32", "rounded"])
 def test_a_skipped_step_of_fit_changes_no_bit(kind, jit):
-    if jit and BACKEND == "torch":
-        pytest.skip("Keras compiles no step of fit on PyTorch")
     inner = (
         StochasticRounding(keras.optimizers.Adam(0.01))
         if kind == "rounded"
@@ -251,9 +253,8 @@ def test_several_optimizers(around):
     assert values(left)[0][0] != 1.0
 
 
+@not_on("tensorflow", "Keras has none there")
 def test_stateless_apply():
-    if BACKEND == "tensorflow":
-        pytest.skip("Keras has none on TensorFlow")
     for kind in ("float32", "split"):
         optimizer, other = (MasterWeights(keras.optimizers.Adam(0.1), kind) for _ in range(2))
         left, right = weights(), weights()

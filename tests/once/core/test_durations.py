@@ -119,12 +119,12 @@ def test_a_shared_thing_that_failed_is_tried_again():
     assert made() == "made"
 
 
-ALL = (turns.READERS, turns.OF_KERAS, turns.TURNS, turns.TURNS_WHEN_FAST)
-
-
-@pytest.mark.parametrize("file", [file for table in ALL for file in table])
+@pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS])
 def test_turns_are_of_files_that_are_there(file):
     assert (ROOT / "tests" / "each" / file).is_file()
+
+
+MODES = ("turns", "slices")
 
 
 def plain():
@@ -153,16 +153,19 @@ def takers(monkeypatch, mode, nodeid, *marks, is_first=False, function=plain):
     return found
 
 
-def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
+@pytest.mark.parametrize(
+    ("mode", "file"),
+    [("turns", "compat/test_restore.py"), *((m, "policies/test_policy.py") for m in MODES)],
+)
+def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch, mode, file):
     taken = set()
     for number in range(30):
-        for file in ("policies/test_policy.py", "compat/test_restore.py"):
-            (one,) = takers(monkeypatch, "turns", f"tests/each/{file}::test_a[{number}]")
-            taken.add(one)
+        (one,) = takers(monkeypatch, mode, f"tests/each/{file}::test_a[{number}]")
+        taken.add(one)
     assert taken == set(turns.BACKENDS)
 
 
-@pytest.mark.parametrize("mode", ["turns", "slices"])
+@pytest.mark.parametrize("mode", MODES)
 def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
     for nodeid in (
         "tests/each/optimizer/test_apply.py::test_a",
@@ -171,13 +174,6 @@ def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
         assert takers(monkeypatch, mode, nodeid) == list(turns.BACKENDS)
     skipped = "tests/each/compat/test_restore.py::test_a", "skipif"
     assert takers(monkeypatch, mode, *skipped) == list(turns.BACKENDS)
-
-
-def test_what_backends_compute_has_turns_in_the_fast_part_only(monkeypatch):
-    for file in turns.TURNS_WHEN_FAST:
-        nodeid = f"tests/each/{file}::test_a[b]"
-        assert len(takers(monkeypatch, "turns", nodeid)) == 1
-        assert takers(monkeypatch, "slices", nodeid) == list(turns.BACKENDS)
 
 
 def test_one_backend_has_all_and_the_others_the_first_of_a_third_of_the_tests(monkeypatch):
@@ -193,29 +189,17 @@ def test_one_backend_has_all_and_the_others_the_first_of_a_third_of_the_tests(mo
         assert firsts == set(turns.BACKENDS)
 
 
-def test_of_what_keras_computes_the_others_have_a_third_too(monkeypatch):
-    for file, (owner, _) in turns.OF_KERAS.items():
-        of_each = [
-            takers(monkeypatch, "slices", f"tests/each/{file}::test_a[{number}]")
-            for number in range(30)
-        ]
-        assert all(owner in takes for takes in of_each)
-        assert {backend for takes in of_each for backend in takes} == set(turns.BACKENDS)
-
-
-def test_slow_cases_of_no_table_are_sliced_where_keras_computes(monkeypatch):
-    others = set()
+def test_slow_cases_of_no_table_have_turns_where_keras_computes(monkeypatch):
+    taken = set()
     for number in range(30):
         nodeid = f"tests/each/monitor/test_callback.py::test_a[{number}]"
-        taken = takers(monkeypatch, "slices", nodeid, "slow")
-        assert turns.SOONEST in taken
-        assert len(taken) <= 2
-        others |= {*taken} - {turns.SOONEST}
+        (one,) = takers(monkeypatch, "slices", nodeid, "slow")
+        taken.add(one)
         assert takers(monkeypatch, "slices", nodeid) == list(turns.BACKENDS)
         for room in turns.COMPUTING:
             computing = f"tests/each/{room}/test_one.py::test_a[{number}]"
             assert takers(monkeypatch, "slices", computing, "slow") == list(turns.BACKENDS)
-    assert others == {*turns.BACKENDS} - {turns.SOONEST}
+    assert taken == set(turns.BACKENDS)
 
 
 def test_slow_tests_that_some_backend_may_skip_stay_on_all(monkeypatch):
@@ -229,14 +213,3 @@ def test_slow_tests_that_some_backend_may_skip_stay_on_all(monkeypatch):
 def test_the_folders_of_what_backends_compute_are_there():
     for room in turns.COMPUTING:
         assert (ROOT / "tests" / "each" / room).is_dir()
-
-
-def test_where_any_backend_will_do_the_soonest_has_all_and_another_some_first_cases(monkeypatch):
-    others = set()
-    for file in turns.TURNS:
-        nodeid = f"tests/each/{file}::test_a[b]"
-        assert takers(monkeypatch, "slices", nodeid) == [turns.SOONEST]
-        first = takers(monkeypatch, "slices", nodeid, is_first=True)
-        assert len(first) <= 2
-        others |= {*first} - {turns.SOONEST}
-    assert others == {*turns.BACKENDS} - {turns.SOONEST}

@@ -20,6 +20,7 @@ from keras_mp.diagnosis.dry_run.observers import Observer, observed_by
 from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport
 from keras_mp.diagnosis.overflow_search.search import find_overflow
 from keras_mp.graph_rewrite import hooks, rewritten
+from tests.backends import not_on
 
 MIXED = {"dtype": "mixed_float16"}
 # What is replaced while it looks, and as it was before.
@@ -772,10 +773,11 @@ def test_a_number_in_bfloat16():
     assert (first.layer, first.dtype, first.kind) == ("planted", "bfloat16", "nan")
 
 
-@pytest.mark.parametrize("mode", ["int8", "float8"])
+NO_FLOAT8 = not_on("tensorflow", "run_eagerly=True of Keras itself computes no float8 there")
+
+
+@pytest.mark.parametrize("mode", ["int8", pytest.param("float8", marks=NO_FLOAT8)])
 def test_a_quantized_model(mode):
-    if mode == "float8" and keras.backend.backend() == "tensorflow":
-        pytest.skip("run_eagerly=True of Keras itself computes no float8 on TensorFlow")
     model = net(layers.Dense(3, activation="relu"), layers.EinsumDense("ab,bc->ac", 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the InputLayer
