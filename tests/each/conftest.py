@@ -49,6 +49,30 @@ def _same_start():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.fixture(autouse=True)
+def _traced_once(request, monkeypatch):
+    """Has the slots of optimizers made before `fit`, where only a part of the tests runs.
+
+    TensorFlow traces a step twice if they are made in it: a third of the time of a small `fit`.
+    Tests in core/ and of the first step have them made as users do.
+    """
+    config, file = request.config, request.node.nodeid.partition("::")[0]
+    in_part = config.getoption("in_turns", False) or config.getoption("in_slices", False)
+    is_left = "/core/" in file or "/test_first_step" in file
+    if keras.backend.backend() != "tensorflow" or not in_part or is_left:
+        return
+    make = keras.Model.make_train_function
+
+    def make_with_slots(self, force=False):
+        optimizer = getattr(self, "optimizer", None)
+        if self.built and not getattr(optimizer, "built", True):
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+        return make(self, force)
+
+    monkeypatch.setattr(keras.Model, "make_train_function", make_with_slots)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _what_stays_is_not_looked_at_again():
     """Compiled steps pile up to gigabytes, through which each collection of garbage would go."""

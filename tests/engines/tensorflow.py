@@ -9,7 +9,7 @@ TESTED = [
     ("one device", 1),
     ("mirrored", 3),
     ("central", 2),
-    ("workers", 3),
+    ("workers", 2),
 ]
 COPIES = {"central": 1}  # of each variable, where it is not one a replica
 

@@ -68,7 +68,7 @@ CASES = {
 }
 if hasattr(optimizers, "MultiOptimizer"):
     CASES["parts"] = (parts, {"bad": (1,)})
-FEW = ("clipnorm", "global_clipnorm", "clipvalue", "rows, a bad step", "accumulating, bad steps")
+FEW = ("clipnorm", "rows, a bad step", "accumulating, bad steps")
 
 
 def cases_of(replicas):

@@ -226,12 +226,12 @@ def test_calls_of_torch(name, most, skipped, host, monkeypatch):
 @on_tensorflow
 @pytest.mark.parametrize("name", FUSED)
 def test_nodes_of_tensorflow(name):
-    assert 0 < count_nodes(*many(CASES[name][0](), 100, fused=True)) < 0.5 * nodes_of_adam()
+    assert 0 < count_nodes(*many(CASES[name][0](), 40, fused=True)) < 0.5 * nodes_of_adam()
 
 
 @functools.cache
 def nodes_of_adam():
-    return count_nodes(*many(o.Adam(), 100))
+    return count_nodes(*many(o.Adam(), 40))
 
 
 def count_nodes(optimizer, variables):

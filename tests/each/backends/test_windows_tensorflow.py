@@ -69,8 +69,9 @@ def scaled(optimizer, **settings):
     return LossScaleOptimizer(optimizer, initial_scale=SCALE, dynamic_growth_steps=100, **settings)
 
 
-@pytest.mark.parametrize("autograph", [False, True])
-@pytest.mark.parametrize("name", INNER)
+@pytest.mark.parametrize(
+    ("name", "autograph"), [*((name, False) for name in INNER), ("SGD", True), ("clipped", True)]
+)
 def test_the_order_changes_no_bit(name, autograph):
     assert run(scaled(INNER[name]()), autograph) == run(INNER[name](), autograph)
 
