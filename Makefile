@@ -48,8 +48,8 @@ demo: .venv/.demo
 
 # Tests that never import keras run once; the others, and the docstrings' examples, once per backend.
 # `test` leaves out slow tests (tests/durations.py), and runs tests that do not depend on the backend
-# on one of them (tests/turns.py). `test-all` runs each test on one backend at least; of artefacts and of
-# slow tests, the other backends run a slice. `release-check` runs everything on each.
+# on one of them (tests/turns.py). `test-all` runs each test on one backend at least: slow tests
+# of what Keras computes on one, and of artefacts a slice on the others. `release-check` runs all on each.
 FAST = -m 'not slow' --in-turns
 ALL = --in-slices
 test: .venv/.test
