@@ -100,11 +100,11 @@ def run(*arguments, timeout=200, **environment):
     """Returns the output of a program that must not fail, see `completed`.
 
     Raises:
-        AssertionError: It failed; shows the end of its output.
+        AssertionError: It failed; shows its exit status and the end of its output.
         subprocess.TimeoutExpired: It took longer than `timeout` seconds.
     """
     done = completed(*arguments, timeout=timeout, **environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-3000:]}"
     return done.stdout
 
 

@@ -50,7 +50,7 @@ def _same_start():
 
 
 @pytest.fixture(autouse=True)
-def _traced_once(request, monkeypatch):
+def _traced_once(request):
     """Has the slots of optimizers made before `fit`, where only a part of the tests runs.
 
     TensorFlow traces a step twice if they are made in it: a third of the time of a small `fit`.
@@ -60,6 +60,7 @@ def _traced_once(request, monkeypatch):
     in_part = config.getoption("in_turns", False) or config.getoption("in_slices", False)
     is_left = "/core/" in file or "/test_first_step" in file
     if keras.backend.backend() != "tensorflow" or not in_part or is_left:
+        yield
         return
     make = keras.Model.make_train_function
 
@@ -70,7 +71,10 @@ def _traced_once(request, monkeypatch):
                 optimizer.build(self.trainable_variables)
         return make(self, force)
 
-    monkeypatch.setattr(keras.Model, "make_train_function", make_with_slots)
+    # Not by the fixture `monkeypatch`: that would undo what a test sets only after its fixtures.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.Model, "make_train_function", make_with_slots)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
