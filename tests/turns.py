@@ -75,7 +75,6 @@ TURNS = {
     "compat/test_operations_in_models.py": "the same, as users write them",
     "compat/test_layers.py": "layers as they were",
     "compat/test_layers_of_tf.py": "layers with their options, as recorded",
-    "compat/test_formats_of_tf.py": "the same in each format",
     "compat/test_adapted_state.py": "models with words, bins and statistics",
     "compat/test_optimizers.py": "optimizers as they were",
     "compat/test_replay.py": "recorded steps",
