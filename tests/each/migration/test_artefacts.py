@@ -303,10 +303,10 @@ def test_with_the_model_of_a_script(path, script, tmp_path):
     ],
 )
 def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
-    if not OWN:
-        pytest.skip("there is no checkpoint of a subclassed model")
     before = set(tmp_path.iterdir())
-    path, out = OWN[0].values[0], tmp_path / "out.keras"
+    # TF 2.11 does not write there which optimizer it is, so none can be assumed.
+    path = next(p.values[0] for p in OWN if p.id == "tf211/subclassed_adam/ckpt")
+    out = tmp_path / "out.keras"
     assert migrate(path, "-o", out, "--model", f"{script}:{factory}") == 2
     assert why in capsys.readouterr().err.replace("'of the user\\'s own'", '"of the user\'s own"')
     assert set(tmp_path.iterdir()) == before
