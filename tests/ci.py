@@ -36,8 +36,8 @@ class Part:
 
 # The longest first; short ones fill the end.
 PARTS = (
-    Part("all-torch", ("DURATIONS=--check-durations",)),
     Part("all-tensorflow", ("DURATIONS=--check-durations",)),
+    Part("all-torch", ("DURATIONS=--check-durations",)),
     Part("all-jax", ("DURATIONS=--check-durations",)),
     Part("all-once", ("DURATIONS=--check-durations",)),
     Part("oldest"),

@@ -1,9 +1,9 @@
 """All layers of the recordings, in one model, come over in each format that tf.keras had.
 
 tests/data/layers has the models and what each layer predicted. `test_layers_of_tf.py` has each
-layer in a model of its own, on each backend. A model of 600 layers takes three times as long on
-PyTorch, where Keras flattens its 600 inputs for each of them, and on JAX, which compiles each
-operation of each.
+layer in a model of its own, and runs on each backend in `make release-check`. The model of all
+layers takes three times as long on PyTorch, where Keras flattens all its inputs again for each
+layer, and on JAX, which compiles each operation.
 """
 
 import zipfile

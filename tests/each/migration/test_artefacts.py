@@ -304,7 +304,7 @@ def test_with_the_model_of_a_script(path, script, tmp_path):
 )
 def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
     before = set(tmp_path.iterdir())
-    # TF 2.11 does not write there which optimizer it is, so none can be assumed.
+    # The migration assumes no optimizer for this checkpoint of TF 2.11.
     path = next(p.values[0] for p in OWN if p.id == "tf211/subclassed_adam/ckpt")
     out = tmp_path / "out.keras"
     assert migrate(path, "-o", out, "--model", f"{script}:{factory}") == 2
