@@ -61,6 +61,7 @@ OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 
 def run(part):
     """Runs a part; returns (it, its exit status, its seconds, its output)."""
+    print(f"make {part.target} began at {time.strftime('%H:%M:%S')}", flush=True)
     began = time.monotonic()
     done = subprocess.run(
         ["make", "--no-print-directory", part.target, *part.variables],

@@ -66,7 +66,7 @@ SLOW = {
 OF_SLOW_TESTS = (
     *TOUCHING,
     *("tests/constraints.txt", "tests/*.py", "tests/engines/*.py", "tests/data/**/*"),
-    "benchmarks/*.py",
+    "benchmarks/**/*.py",
 )
 # They decide what runs, and change no result.
 DECIDING = {
