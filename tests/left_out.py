@@ -13,11 +13,9 @@ def pytest_addoption(parser):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     folders = tuple(f"{folder}/" for folder in config.getoption("leave_out"))
-    left = [
-        item
-        for item in items
-        if item.nodeid.startswith(folders) and item.get_closest_marker("slow") is not None
-    ]
-    if left:
-        items[:] = [item for item in items if item not in {*left}]
-        config.hook.pytest_deselected(items=left)
+    taken, left = [], []
+    for item in items:
+        is_slow = item.get_closest_marker("slow") is not None
+        (left if is_slow and item.nodeid.startswith(folders) else taken).append(item)
+    items[:] = taken
+    config.hook.pytest_deselected(items=left)

@@ -1,14 +1,15 @@
 """What passed, by a checksum of the files that it depends on: tests/data/passed.json.
 
 A check is a target of make in `RELEASE`, or slow tests: "training on jax" are those of the folders
-of `SLOW["training"]` that run with `make all-jax`. CI leaves out a check whose files are those that
-it last passed with.
+of `SLOW["training"]` that `make all-jax` runs. CI leaves out a check whose files are unchanged
+since it last passed.
 """
 
 import dataclasses
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = Path("tests", "data", "passed.json")
 
-# Parts that a new version of Keras or of a backend can break.
+# Files that decide which versions are tested, and how.
 TOUCHING = ("Makefile", "pyproject.toml", "conftest.py", "tests/each/conftest.py")
 RELEASE = {
     "oldest": (*TOUCHING, "tox.ini", "tests/constraints-oldest.txt"),
@@ -40,7 +41,8 @@ _KERAS_OWN = re.compile(r"\bkeras\.src\b")
 class Slow:
     """Folders of tests, and the sources that their slow tests depend on.
 
-    Tests of what keras_mp trains with need neither compat/ nor migration/, which build on it.
+    Tests of training need nothing of migration/, and of compat/ only what tells an optimizer's
+    config of tf.keras from one of Keras 3: the others import it.
     """
 
     folders: tuple[str, ...]
@@ -56,16 +58,23 @@ SLOW = {
                 *("scaling", "sixteen_bit", "state", "statistics", "variables"),
             )
         ),
-        ("keras_mp/**/*", "docs/how-to/leave-tensorflow.md"),
+        (
+            *("keras_mp/**/*", "compat/configs/optimizers.py", "compat/configs/serialized.py"),
+            "docs/how-to/leave-tensorflow.md",
+        ),
     ),
     "legacy": Slow(
         ("tests/each/compat", "tests/each/migration", "tests/once/compat", "tests/once/migration"),
-        ("keras_mp/**/*", "compat/**/*", "migration/**/*"),
+        (
+            *("keras_mp/**/*", "compat/**/*", "migration/**/*"),
+            *("setup.py", ".pre-commit-hooks.yaml"),
+            *("docs/how-to/fleets.md", "docs/how-to/keras-3.md"),
+        ),
     ),
 }
 OF_SLOW_TESTS = (
     *TOUCHING,
-    *("tests/constraints.txt", "tests/*.py", "tests/engines/*.py", "tests/data/**/*"),
+    *(".ci/run", "tests/constraints.txt", "tests/*.py", "tests/engines/*.py", "tests/data/**/*"),
     "benchmarks/**/*.py",
 )
 # They decide what runs, and change no result.
@@ -77,9 +86,9 @@ DECIDING = {
 
 def slow_checks(target):
     """Returns {check: its folders} of the slow tests of all-jax, ..., all-once; else {}."""
-    _, is_suite, suite = target.partition("all-")
-    if not is_suite:
+    if not target.startswith("all-"):
         return {}
+    suite = target.removeprefix("all-")
     start = "tests/once/" if suite == "once" else "tests/each/"
     found = {}
     for name, slow in SLOW.items():
@@ -132,17 +141,25 @@ def _words_of(variable, makefile):
 def checksum(check, root=ROOT):
     """Returns the SHA-256 of all files that a check depends on, names included.
 
-    Of slow tests also of Python's version, and of whether KERAS_MP_FIXTURES has more recordings.
+    Of slow tests also of the platform and Python's version, and for "legacy" of the recordings in
+    the folder KERAS_MP_FIXTURES.
     """
     digest = hashlib.sha256()
-    if check not in RELEASE:
-        more = bool(os.environ.get("KERAS_MP_FIXTURES"))
-        digest.update(f"{sys.version_info[:2]} {more}\n".encode())
-    for file in inputs(check, root):
+    _add(digest, root, inputs(check, root))
+    if check in RELEASE:
+        return digest.hexdigest()
+    digest.update(f"{sys.platform} {platform.machine()} {sys.version_info[:2]}\n".encode())
+    if check.startswith("legacy") and (folder := os.environ.get("KERAS_MP_FIXTURES")):
+        more = Path(folder)
+        _add(digest, more, sorted(file for file in more.rglob("*") if file.is_file()))
+    return digest.hexdigest()
+
+
+def _add(digest, root, files):
+    for file in files:
         content = file.read_bytes()
         digest.update(f"{file.relative_to(root).as_posix()}\n{len(content)}\n".encode())
         digest.update(content)
-    return digest.hexdigest()
 
 
 def passed(root=ROOT):
@@ -152,7 +169,7 @@ def passed(root=ROOT):
 
 
 def note(check, seen, root=ROOT):
-    """Records that a check passed with files of the checksum `seen`."""
-    now = {**passed(root), check: seen}
+    """Records that a check passed with files of the checksum `seen`; None: that it failed."""
+    now = {each: sum for each, sum in {**passed(root), check: seen}.items() if sum is not None}
     text = json.dumps(now, indent=0, sort_keys=True) + "\n"
     (root / PASSED).write_text(text, encoding="utf-8")

@@ -1,13 +1,15 @@
 """What CI leaves out, and what it says at the end."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from tests import ci, passed
+from tests import ci, durations, passed
 
 OF_KERAS = "from keras.src import ops\n"
 FILES = {
@@ -36,7 +38,8 @@ FILES = {
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_MP_FIXTURES", raising=False)
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,10 +77,31 @@ def test_what_asks_for_a_check_again(root, file, checks):
     assert {c for c in ci.CHECKS if passed.checksum(c, root) != before[c]} == checks
 
 
-def test_more_recordings_ask_for_slow_tests_again(root, monkeypatch):
-    monkeypatch.delenv("KERAS_MP_FIXTURES", raising=False)
+def test_more_recordings_ask_for_tests_of_old_files_again(root, monkeypatch, tmp_path_factory):
+    more = tmp_path_factory.mktemp("more")
+
+    def changed():
+        now = {check: passed.checksum(check, root) for check in ci.CHECKS}
+        try:
+            return {check for check in ci.CHECKS if now[check] != before[check]}
+        finally:
+            before.update(now)
+
     before = {check: passed.checksum(check, root) for check in ci.CHECKS}
-    monkeypatch.setenv("KERAS_MP_FIXTURES", str(root))
+    (more / "saved_model.pb").write_bytes(b"a")
+    monkeypatch.setenv("KERAS_MP_FIXTURES", str(more))
+    assert changed() == LEGACY
+    assert changed() == set()
+    (more / "saved_model.pb").write_bytes(b"b")
+    assert changed() == LEGACY
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("platform", "another"), ("version_info", (3, 99, 0, "final", 0))]
+)
+def test_another_machine_asks_for_slow_tests_again(root, monkeypatch, name, value):
+    before = {check: passed.checksum(check, root) for check in ci.CHECKS}
+    monkeypatch.setattr(passed.sys, name, value)
     changed = {c for c in ci.CHECKS if passed.checksum(c, root) != before[c]}
     assert changed == {*LEGACY, *TRAINING}
 
@@ -95,7 +119,9 @@ def test_each_check_depends_on_what_is_there():
             assert any(passed.ROOT.glob(pattern)), f"{target}: there is no {pattern}"
         assert all(file.is_file() for file in passed.inputs(target))
     for slow in passed.SLOW.values():
-        assert all((passed.ROOT / folder).is_dir() for folder in slow.folders)
+        for pattern in (*slow.folders, *slow.sources, *passed.OF_SLOW_TESTS):
+            assert any(passed.ROOT.glob(pattern)), f"there is no {pattern}"
+    assert all((passed.ROOT / file).is_file() for file in passed.DECIDING)
     assert passed.ROOT / "keras_mp" / "backends" / "keras_hooks.py" in passed.inputs("clients")
     assert len([f for f in passed.inputs("oldest") if f.name.startswith("test_")]) > 20
 
@@ -109,61 +135,132 @@ def test_each_part_is_a_target_of_make():
 
 @pytest.fixture
 def ran(root):
-    """A function as `main`, and what ran; parts in `fails` fail, and print what `says` has."""
-    parts, fails, says = {}, set(), {}
+    """`main`, the parts that it ran, and what is to be of a part: that it fails, says, or does."""
+    parts, fails, says, does = {}, set(), {}, {}
 
     def run(part):
         parts[part.target] = " ".join(part.variables)
+        does.get(part.target, lambda: None)()
         return part, 2 * (part.target in fails), 61.0, says.get(part.target, "passed\n")
 
     def main(*argv):
         parts.clear()
         return ci.main(argv, root, run)
 
-    return main, parts, fails, says
+    return SimpleNamespace(main=main, parts=parts, fails=fails, says=says, does=does)
 
 
 SUITES = {"all-jax", "all-tensorflow", "all-torch", "all-once"}
 
 
+def checks_of(ran):
+    return {*ran.parts} & {*passed.RELEASE}
+
+
+def leaving_out(ran, folder):
+    return {suite for suite in SUITES if folder in ran.parts[suite]}
+
+
 def test_what_passed_is_left_out_until_something_changes(ran, root, capsys):
-    main, parts, _, _ = ran
-    assert main() == 0
-    assert {*parts} == {part.target for part in ci.PARTS}
-    assert not any("leave-out" in variables for variables in parts.values())
+    assert ran.main() == 0
+    assert {*ran.parts} == {part.target for part in ci.PARTS}
+    assert leaving_out(ran, "tests/") == set()
     capsys.readouterr()
-    assert main() == 0
-    assert {*parts} == {part.target for part in ci.PARTS} - {*passed.RELEASE}
+    assert ran.main() == 0
+    assert {*ran.parts} == {part.target for part in ci.PARTS} - {*passed.RELEASE}
     for suite in SUITES:
         folders = [f for its in passed.slow_checks(suite).values() for f in its]
-        assert re.findall("--leave-out=(\\S+)", parts[suite]) == folders
-        assert "--in-slices -p tests.left_out" in parts[suite]
+        assert re.findall("--leave-out=(\\S+)", ran.parts[suite]) == folders
+        assert "--in-slices -p tests.left_out" in ran.parts[suite]
     last = capsys.readouterr().out.splitlines()[-2:]
     assert ": oldest, matrix, clean-environments, clients, audit, slow tests of " in last[0]
     assert ", slow tests of legacy on once" in last[0]
     assert last[1] == "`make release-check` runs them"
     (root / "tests/clients/test_one.py").write_text("changed", encoding="utf-8")
-    main()
-    assert {*parts} & {*passed.RELEASE} == {"clients"}
+    ran.main()
+    assert checks_of(ran) == {"clients"}
     (root / "compat/plain.py").write_text("changed", encoding="utf-8")
-    main()
-    assert {suite for suite in SUITES if "compat" in parts[suite]} == set()
-    assert {suite for suite in SUITES if "optimizer" in parts[suite]} == SUITES - {"all-once"}
-    assert main("--release") == 0
-    assert {*parts} == {*passed.RELEASE, *SUITES, "fuzz", "coverage"}
-    assert {parts[suite] for suite in SUITES} == {"ALL="}
+    ran.main()
+    assert leaving_out(ran, "compat") == set()
+    assert leaving_out(ran, "optimizer") == SUITES - {"all-once"}
+    assert ran.main("--release") == 0
+    assert {*ran.parts} == {*passed.RELEASE, *SUITES, "fuzz", "coverage"}
+    assert {ran.parts[suite] for suite in SUITES} == {"ALL="}
 
 
 def test_what_failed_is_run_again_and_named(ran, capsys):
-    main, parts, fails, says = ran
-    fails |= {"oldest", "all-jax"}
-    says["audit"] = "not audited: no answer\n"
-    assert main() == 1
-    out = capsys.readouterr().out
-    assert "    1:01  oldest  FAILED, exit status 2\n" in out
-    main()
-    assert {*parts} & {*passed.RELEASE} == {"oldest", "audit"}
-    assert {suite for suite in SUITES if "leave-out" in parts[suite]} == SUITES - {"all-jax"}
+    ran.fails |= {"oldest", "all-jax"}
+    ran.says["audit"] = "not audited: no answer\n"
+    assert ran.main() == 1
+    assert "    1:01  oldest  FAILED, exit status 2\n" in capsys.readouterr().out
+    ran.main()
+    assert checks_of(ran) == {"oldest", "audit"}
+    assert leaving_out(ran, "compat") == SUITES - {"all-jax"}
+
+
+def test_what_passed_and_then_failed_is_run_again(ran):
+    ran.main()
+    ran.fails |= {"matrix", "all-torch"}
+    ran.main("--release")
+    ran.fails.clear()
+    ran.main()
+    assert checks_of(ran) == {"matrix"}
+    assert leaving_out(ran, "compat") == SUITES - {"all-torch"}
+
+
+def test_what_changed_while_it_ran_is_run_again(ran, root):
+    changed = root / "compat/plain.py"
+    ran.does["all-once"] = lambda: changed.write_text("changed", encoding="utf-8")
+    ran.main()
+    ran.does.clear()
+    changed.write_text(FILES["compat/plain.py"], encoding="utf-8")
+    ran.main()
+    assert "all-once" not in leaving_out(ran, "compat")
+    assert leaving_out(ran, "optimizer") == SUITES - {"all-once"}
+
+
+# What slow tests of training may not need, for it can change without them.
+OLD = ("compat", "migration")
+
+
+def slow_files(folders):
+    """Returns {file below one of the folders: the names of its slow tests}."""
+    found = {}
+    for files in durations.recorded().values():
+        for file, tests in files.items():
+            if file.startswith(tuple(f"{folder}/" for folder in folders)):
+                found.setdefault(file, set()).update(test.partition("[")[0] for test in tests)
+    return found
+
+
+SLOW_FILES = slow_files(passed.SLOW["training"].folders)
+
+
+def names_of_old(tree):
+    """Returns the names by which a program has something of keras_mp.compat or .migration."""
+    found = {"keras_mp.compat", "keras_mp.migration"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                path = f"{node.module}.{each.name}".split(".")
+                if path[0] == "keras_mp" and path[1] in OLD:
+                    found.add(each.asname or each.name)
+    return found
+
+
+@pytest.mark.parametrize("file", sorted(SLOW_FILES))
+def test_slow_tests_of_training_need_no_old_files(file):
+    tree = ast.parse((passed.ROOT / file).read_text(encoding="utf-8"))
+    names = names_of_old(tree)
+    for node in tree.body:
+        if getattr(node, "name", "").startswith("test_") and node.name not in SLOW_FILES[file]:
+            continue
+        for part in ast.walk(node):
+            if isinstance(part, (ast.Name, ast.Attribute)):
+                text = ast.unparse(part)
+                assert text not in names, (
+                    f"{text}, line {part.lineno}: move it to tests/each/compat"
+                )
 
 
 def test_the_slowest_comes_first():
