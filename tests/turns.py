@@ -2,9 +2,9 @@
 
 A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of both tables below to
 one of the three backends, by a checksum of its name: half of them to PyTorch, which computes
-without compiling. `--in-slices` (`make test-all`) does so with `TURNS`, and with all slow cases
-outside `COMPUTING`; of `READERS` one backend runs all, and each other backend the first case of
-some tests. Without either option each backend runs all, as in `make release-check`. Tests that
+without compiling. `--in-slices` (`make test-all`) does so with `TURNS` and all slow cases, but not
+in `COMPUTING`; of `READERS` one backend runs all, and each other backend the first case of some
+tests. Without either option each backend runs all, as in `make release-check`. Tests that
 some backend may skip are not moved.
 """
 
@@ -16,8 +16,11 @@ import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
 SHARES = (*BACKENDS, "torch")
-# Folders below tests/each about what each backend computes by itself.
-COMPUTING = {"backends", "core", "optimizer", "scaling", "state", "statistics", "variables"}
+# Folders below tests/each about what each backend computes by itself. What is diagnosed depends on
+# how it rounds, runs loops and compiles.
+COMPUTING = {
+    *("backends", "core", "diagnosis", "optimizer", "scaling", "state", "statistics", "variables")
+}
 # File below tests/each -> (the backend that runs all in CI, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
@@ -132,15 +135,15 @@ def is_mine(item, mode, is_first):
     if mode == "slices" and file in READERS:
         test = item.nodeid.partition("[")[0]
         return backend == READERS[file][0] or (is_first and _turn_of(test) == backend)
-    is_turn = file in READERS or file in TURNS or (mode == "slices" and _is_moved(item, file))
+    if mode == "slices" and file.partition("/")[0] in COMPUTING:
+        return True
+    is_turn = file in READERS or file in TURNS or (mode == "slices" and _is_moved(item))
     return not is_turn or _turn_of(item.nodeid) == backend
 
 
-def _is_moved(item, file):
-    """Returns whether a case of no table has a turn in CI: no backend that has it may skip it."""
-    if file.partition("/")[0] in COMPUTING or not item.get_closest_marker("slow"):
-        return False
-    return not (
+def _is_moved(item):
+    """Returns whether a slow case of no table has a turn in CI: no backend may skip it."""
+    return item.get_closest_marker("slow") is not None and not (
         "pytest.skip(" in inspect.getsource(item.function)
         or "allow_module_level" in inspect.getsource(item.module)
     )
