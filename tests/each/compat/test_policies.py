@@ -169,7 +169,9 @@ def test_quantized_policies_have_no_loss_scale(setter):
 
 
 @pytest.mark.parametrize(
-    "policy", [keras.dtype_policies.DTypePolicyMap(), keras.DTypePolicy("int32")], ids=str
+    "policy",
+    [keras.dtype_policies.DTypePolicyMap(), keras.DTypePolicy("int32")],
+    ids=["map", "int32"],
 )
 def test_policies_that_tf_did_not_have_come_as_they_are(policy):
     assert policies.get_layer_policy(keras.layers.Identity(dtype=policy)) is policy

@@ -31,3 +31,10 @@ def test_in_ci_each_backend_runs_what_it_computes(file, monkeypatch):
 def test_one_backend_reads_all_in_ci(file, monkeypatch):
     case = f"tests/each/{file}::test_a[case]"
     assert backends_of(case, "slices", monkeypatch) == [turns.READERS[file][0]]
+
+
+def test_a_case_without_a_lasting_name_is_refused(monkeypatch):
+    """Each backend could leave it to another one."""
+    case = f"tests/each/compat/test_policies.py::test_a[{object()}]"
+    with pytest.raises(pytest.UsageError, match="give it an id"):
+        backends_of(case, "turns", monkeypatch)
