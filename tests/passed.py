@@ -47,6 +47,7 @@ class Slow:
 
     folders: tuple[str, ...]
     sources: tuple[str, ...]
+    reads_recordings: bool = False  # of the folder KERAS_MP_FIXTURES
 
 
 SLOW = {
@@ -70,6 +71,7 @@ SLOW = {
             *("setup.py", ".pre-commit-hooks.yaml"),
             *("docs/how-to/fleets.md", "docs/how-to/keras-3.md"),
         ),
+        reads_recordings=True,
     ),
 }
 OF_SLOW_TESTS = (
@@ -141,15 +143,15 @@ def _words_of(variable, makefile):
 def checksum(check, root=ROOT):
     """Returns the SHA-256 of all files that a check depends on, names included.
 
-    Of slow tests also of the platform and Python's version, and for "legacy" of the recordings in
-    the folder KERAS_MP_FIXTURES.
+    Of slow tests also of the platform and Python's version, and of the recordings that they read.
     """
     digest = hashlib.sha256()
     _add(digest, root, inputs(check, root))
     if check in RELEASE:
         return digest.hexdigest()
     digest.update(f"{sys.platform} {platform.machine()} {sys.version_info[:2]}\n".encode())
-    if check.startswith("legacy") and (folder := os.environ.get("KERAS_MP_FIXTURES")):
+    folder = os.environ.get("KERAS_MP_FIXTURES")
+    if folder and SLOW[check.partition(" on ")[0]].reads_recordings:
         more = Path(folder)
         _add(digest, more, sorted(file for file in more.rglob("*") if file.is_file()))
     return digest.hexdigest()
@@ -170,6 +172,8 @@ def passed(root=ROOT):
 
 def note(check, seen, root=ROOT):
     """Records that a check passed with files of the checksum `seen`; None: that it failed."""
-    now = {each: sum for each, sum in {**passed(root), check: seen}.items() if sum is not None}
+    now = {**passed(root), check: seen}
+    if seen is None:
+        del now[check]
     text = json.dumps(now, indent=0, sort_keys=True) + "\n"
     (root / PASSED).write_text(text, encoding="utf-8")
