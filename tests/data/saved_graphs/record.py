@@ -257,6 +257,56 @@ class Branches(tf.Module):
         return y + tf.reduce_sum(rows.stack(), axis=0) + last + tf.cast(place, tf.float32)
 
 
+class Lists(tf.Module):
+    """Each op on lists of tensors, of which `tf.TensorArray` uses some."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    def __call__(self, x):
+        ops = tf.raw_ops
+        row, none = tf.constant([2]), tf.constant(-1)
+        grown = ops.EmptyTensorList(
+            element_shape=row, max_num_elements=none, element_dtype=tf.float32
+        )
+        for factor in (1.0, 2.0, 3.0):
+            grown = ops.TensorListPushBack(input_handle=grown, tensor=x[0] * factor)
+        grown, last = ops.TensorListPopBack(
+            input_handle=grown, element_shape=row, element_dtype=tf.float32
+        )
+        length = ops.TensorListLength(input_handle=grown)
+        width = ops.TensorListElementShape(input_handle=grown, shape_type=tf.int32)
+        rows = ops.TensorListFromTensor(tensor=x, element_shape=row)
+        fewer, end = ops.TensorListPopBack(
+            input_handle=rows, element_shape=row, element_dtype=tf.float32
+        )
+        rows = ops.TensorListSetItem(input_handle=rows, index=0, item=last)
+        place = tf.argmax(x[:, 0], output_type=tf.int32)
+        rows = ops.TensorListSetItem(input_handle=rows, index=place, item=last + 1.0)
+        found = ops.TensorListGetItem(
+            input_handle=rows, index=place, element_shape=row, element_dtype=tf.float32
+        )
+        some = ops.TensorListGather(
+            input_handle=rows, indices=[1, 0], element_shape=row, element_dtype=tf.float32
+        )
+        parts = ops.EmptyTensorList(
+            element_shape=tf.constant([-1, 2]), max_num_elements=none, element_dtype=tf.float32
+        )
+        for part in (x, x[:1]):
+            parts = ops.TensorListPushBack(input_handle=parts, tensor=part)
+        joined, lengths = ops.TensorListConcatV2(
+            input_handle=parts,
+            element_shape=tf.constant([-1, 2]),
+            leading_dims=tf.constant([], tf.int64),
+            element_dtype=tf.float32,
+        )
+        stacked = [
+            ops.TensorListStack(input_handle=one, element_shape=row, element_dtype=tf.float32)
+            for one in (grown, fewer)
+        ]
+        sizes = tf.concat([[length], width, tf.cast(lengths, tf.int32)], 0)
+        results = [last, end, found, some, joined, *stacked, tf.cast(sizes, tf.float32)]
+        return tf.concat([tf.reshape(one, [-1]) for one in results], 0)
+
+
 def numbers(*shape):
     return np.random.RandomState(sum(shape)).normal(size=shape).astype("float32")
 
@@ -285,6 +335,7 @@ MODELS = {
     "mixed": (Mixed, [numbers(4, 3), numbers(6, 3)], True),
     "normalized": (Normalized, [numbers(4, 5, 5, 2), numbers(3, 5, 5, 2)], True),
     "resnet": (ResNet, [numbers(4, 4, 4, 1), numbers(3, 4, 4, 1)], True),
+    "lists": (Lists, [numbers(3, 2), numbers(4, 2)], False),
     "branches": (Branches, [numbers(3, 2) * 5, -abs(numbers(4, 2))], False),
 }
 

@@ -244,6 +244,22 @@ def test_loops_run_where_only_computing_tells_their_turns(start):
     assert model.predict(x, verbose=0).tolist() == [[expected]] * 2
 
 
+def test_places_in_lists_may_be_numbers_that_only_computing_tells():
+    graphs, recorded = (
+        SavedGraphs(graph_recordings.folder("lists")),
+        graph_recordings.recorded("lists"),
+    )
+    served = graphs.signatures["serving_default"]
+
+    class Served(keras.layers.Layer):
+        def call(self, x):
+            return functions.evaluate(graphs, served, [x]).outputs[0]
+
+    inputs = keras.Input(batch_shape=recorded["x0"].shape)
+    model = keras.Model(inputs, Served()(inputs))
+    assert_same(model.predict_on_batch(recorded["x0"]), recorded["y0"])
+
+
 def test_conditions_keep_what_one_branch_changes():
     handle = Handle(7, "float32", "kept")
     programs = Written(
