@@ -61,6 +61,9 @@ class Forked:
     def poll(self):
         return self._process.exitcode
 
+    def kill(self):
+        self._process.kill()
+
     def wait(self, timeout=None):
         self._process.join(timeout)
         if self._process.exitcode is None:

@@ -68,8 +68,10 @@ def started(
     try:
         yield program
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.killpg(program.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended, or it is a fork that has no group of its own yet
+            program.kill()
         program.wait()
 
 

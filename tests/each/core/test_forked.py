@@ -36,6 +36,14 @@ def test_time_that_is_up():
         completed("import time; time.sleep(60)", timeout=0.5)
 
 
+def test_one_that_has_just_begun_ends(tmp_path):
+    """Its group of processes is not there yet."""
+    program = "import sys, time; time.sleep(15); open(sys.argv[1], 'w')"
+    with pytest.raises(subprocess.TimeoutExpired):
+        completed(program, tmp_path / "late", timeout=0)
+    assert not (tmp_path / "late").exists()
+
+
 def test_a_script_and_a_module(tmp_path):
     (tmp_path / "beside.py").write_text("value = 7\n")
     script = tmp_path / "script.py"
