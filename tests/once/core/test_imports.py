@@ -33,6 +33,12 @@ assert logging.root.handlers == handlers and not logging.getLogger("keras_mp").h
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
+def test_names_are_listed_without_loading_them():
+    found = run("import sys, keras_mp; dir(keras_mp); sys.exit('keras' in sys.modules)")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert {*dir(keras_mp)} >= {*keras_mp.__all__, "__version__"}
+
+
 def test_the_probe_can_see_keras():
     found = run("import sys, keras_mp.policies.policy; sys.exit(3 * ('keras' in sys.modules))")
     assert found.returncode == 3, found.stderr
