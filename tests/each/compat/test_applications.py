@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_mp.compat import load_model
+from keras_mp.compat.layers import applications
 from tests.applications import bound
 from tests.data.applications import reading
 
@@ -51,3 +52,20 @@ def test_predicts_as_recorded(version, name, tmp_path):
     assert np.abs(predicted - expected).max() / np.abs(expected).max() <= bound(
         recorded["policy"], recorded["condition"]
     )
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [
+        (applications.LayerScale, {"init_values": 0.5, "projection_dim": 3}),
+        (applications.StochasticDepth, {"drop_path_rate": 0.25}),
+        (applications.CustomScaleLayer, {"scale": 0.5}),
+    ],
+)
+def test_layers_come_back_from_their_configs(cls, arguments):
+    layer = cls(**arguments, name="one", dtype="mixed_float16")
+    again = keras.layers.deserialize(keras.layers.serialize(layer))
+    assert type(again) is cls
+    config = again.get_config()
+    assert {key: config[key] for key in arguments} == arguments
+    assert (again.name, again.dtype_policy.name) == ("one", "mixed_float16")

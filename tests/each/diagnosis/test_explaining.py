@@ -238,6 +238,22 @@ def test_loss_scale(case, policy, needed):
     )
 
 
+def test_the_text_names_the_scale_of_an_optimizer():
+    found = explain(sequential(hidden, out()), keras.optimizers.SGD(loss_scale_factor=128))
+    assert "loss_scale_factor=128 of SGD, fixed" in found.text()
+
+
+def test_long_paths_are_cut_in_the_middle_where_layers_are_grouped():
+    name = "encoder_" * 8 + "query"
+    first = layers.Dense(3, name=name, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((4,)), first, *map(layers.Dense, [2] * 40)])
+    (row,) = (line for line in explain(model).text().splitlines() if "query (Dense)" in line)
+    path = row.split()[0]
+    assert len(path) == 34
+    assert path.startswith("encoder_")
+    assert "\N{HORIZONTAL ELLIPSIS}" in path
+
+
 def test_the_scale_of_now():
     optimizer = ours()
     optimizer.dynamic_scale.assign(4.0)

@@ -21,7 +21,8 @@ def backends_of(nodeid, mode, monkeypatch):
 def test_in_ci_each_backend_runs_what_it_computes(file, monkeypatch):
     """Only JAX traces a long loop in `find_overflow`, and its case had a turn on PyTorch."""
     case = f"tests/each/{file}::test_a[case]"
-    computes = file.startswith(("diagnosis/", "optimizer/"))
+    graphs = ("compat/test_from_graph.py", "compat/test_saved_graphs.py")
+    computes = file.startswith(("diagnosis/", "optimizer/", *graphs))
     in_ci = backends_of(case, "slices", monkeypatch)
     assert in_ci == list(turns.BACKENDS) if computes else len(in_ci) == 1
     assert len(backends_of(case, "turns", monkeypatch)) == 1
