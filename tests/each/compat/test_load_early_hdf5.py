@@ -366,14 +366,28 @@ def test_slots_that_fit_no_optimizer_are_named(tmp_path, optimizer, shapes):
     assert report.unused == tuple(f"optimizer_weights/{name}" for name in names[1:])
 
 
-def test_a_new_optimizer_that_is_not_known(tmp_path):
+def test_a_slot_under_two_names(tmp_path):
+    names = ["SGD/iterations:0", "SGD/a/bias/momentum:0", "SGD/a/bias/momentum"]
+    path, _ = written(tmp_path, "2.4.0", SGD, names, [(), (1,), (1,)])
+    inner = [keras.layers.Dense(3, name="b"), keras.layers.Dense(1, name="a")]
+    model = keras.Sequential([keras.Input((2,)), *inner])
+    report = load_weights(path, model, keras.optimizers.SGD(momentum=0.9), strict=False)
+    assert report.unused == tuple(f"optimizer_weights/{name}" for name in names[1:])
+
+
+class Own(keras.optimizers.Optimizer):
+    pass
+
+
+@pytest.mark.parametrize("cls", [keras.optimizers.Adafactor, Own])
+def test_a_new_optimizer_that_is_not_known(tmp_path, cls):
     names = ["iteration:0", "m:0"]
     path, _ = written(tmp_path, "2.12.0", SGD, names, [(), (3,)])
     with h5py.File(path, "r+") as file:
         del file["optimizer_weights/iteration:0"]
         file["optimizer_weights/iteration:0"] = np.asarray(7)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adafactor()
+    optimizer = cls(learning_rate=0.1)
     report = load_weights(path, model, optimizer, strict=False)
     assert report.unused == ("optimizer_weights/m:0",)
     assert int(optimizer.iterations) == 7

@@ -401,7 +401,7 @@ def test_explain_of_layers_that_no_key_reaches_and_of_unbuilt_ones():
     stack = [layers.Dense(3, name="d"), layers.Activation("softmax", name="probs")]
     found = explain(keras.Sequential(stack, name="net"), ours())
     assert (found.float32_layers.layers, found.float32_layers.by_hand) == ((), ("probs",))
-    assert found.float32_layers.code() == ""
+    assert found.float32_layers.code() == found.float32_layers.head() == ""
     assert "No key reaches probs" in str(found)
     unbuilt = keras.Sequential([layers.Dense(3, activation="softmax", name="d")], name="net")
     policy = pasted(explain(unbuilt, ours()))

@@ -93,6 +93,12 @@ def keras_view(x):
     return ops.add(ops.reshape(y, (-1, 4)), x)
 
 
+def count_in_integers(x):
+    n = ops.cast(ops.zeros((4,)), "int32")
+    n += 2
+    return x * ops.cast(n, x.dtype)
+
+
 DATA = "torch does not count what is changed through x.data"
 IN_PLACE = [
     *(iadd, lambda x: x.add_(1), set_an_item, relu_, lambda x: x.clamp_(0, 1)),
@@ -102,6 +108,7 @@ IN_PLACE = [
     scale_a_view,
     change_under_a_view,
     keras_view,
+    count_in_integers,
 ]
 
 

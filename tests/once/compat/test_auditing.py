@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from keras_mp.compat.inspecting import audit
+from keras_mp.compat.inspecting import audit, auditing
 from tests import bundles
 
 DENSE = {"class_name": "Dense", "config": {"name": "out", "units": 1}}
@@ -336,6 +336,13 @@ def test_shards(tmp_path: Path) -> None:
     assert sorts(tmp_path) == []
     index.write_text(json.dumps({"weight_map": {"/a": ["/tmp/other.h5"]}}))
     assert sorts(tmp_path) == [("path", "$.weight_map")]
+
+
+def test_a_config_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "_MOST_CONFIG", 10)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DENSE))
+    assert audit(path).errors == [f"{path}: cannot be opened: it has more than 10 bytes"]
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", pickle.dumps(1), b"PK\x03\x04", b'{"a": 1}'])

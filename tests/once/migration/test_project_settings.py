@@ -198,6 +198,7 @@ WRONG = {
     'per-file-ignores = {"a/*" = "KMP001"}': 'tool.keras-mp.per-file-ignores."a/*" is a string: ',
     'per-file-ignores = {"a/*" = ["E501"]}': "tool.keras-mp.per-file-ignores.\"a/*\" has 'E501': ",
     'per-file-ignores = {"!a" = []}': "tool.keras-mp.per-file-ignores has '!a': write a glob",
+    'exclude = ["# a"]': "tool.keras-mp.exclude has '# a': write a glob",
 }
 
 

@@ -271,6 +271,7 @@ def test_all_operations_are_in_a_model() -> None:
     ("expression", "shape", "expected"),
     [
         pytest.param(operation("reshape", INPUT, [-1, 10, 4]), (4,), (None, 10, 4), id="reshape"),
+        pytest.param(operation("reshape", INPUT, [-1, 11]), (4,), (None, 11), id="no size fits"),
         pytest.param(
             operation("item", operation("split", INPUT, 4, 1), 0), (None,), (None, None), id="split"
         ),
