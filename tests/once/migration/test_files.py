@@ -29,6 +29,7 @@ from keras_mp.migration import (
     fleet,
     ledger,
     publishing,
+    running,
     sources,
     tasks,
 )
@@ -123,6 +124,28 @@ def test_nothing_is_written_over_what_came_meanwhile(
         write()
     assert out.read_bytes() == b"theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out.keras"]
+
+
+def test_nothing_is_written_over_a_folder_that_came_meanwhile(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    out = tmp_path / "shards"
+
+    def write(rename: Any = Path.rename) -> None:
+        def late(self: Path, target: Path) -> Path:
+            if target == out:
+                (out / "theirs").mkdir(parents=True)
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", late)
+        with publishing.staged_output(out, folder=True) as beside:
+            beside.mkdir()
+            (beside / "mine").touch()
+
+    with pytest.raises(Refused, match="made it during this run"):
+        write()
+    assert [path.name for path in out.iterdir()] == ["theirs"]
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
 
 
 def test_disks_without_links(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -489,6 +512,19 @@ def test_what_may_not_be_read_costs_only_itself(
     assert "Permission denied" in errors["a.h5"]
     assert errors.keys() == {"a.h5", "b"}
     assert rows[str(tree / "z" / "ok.keras")]["status"] == "would convert"
+
+
+def test_a_file_that_goes_after_it_was_found(
+    tree: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    def gone(path: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+    monkeypatch.setattr(running, "kind_of", gone)
+    assert migrate("--json", tree) == 2
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert {row["status"] for row in rows} == {"failed"}
+    assert all("No such file" in row["error"]["message"] for row in rows)
 
 
 def test_a_folder_that_is_one_checkpoint(tree: Path) -> None:

@@ -11,11 +11,14 @@ import fsspec
 import pytest
 
 from keras_mp.files.stores.listing import exists, listed
+from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import TAKEN, parent, redacted
-from keras_mp.migration import publishing, sources
+from keras_mp.migration import publishing, sources, tasks
 from keras_mp.migration.cli import main
 from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Request
+from keras_mp.migration.tasks import Task
 from keras_mp.migration.walking import is_folder_of_store, walk
 from keras_mp.monitor.run_folder import write_run
 from tests.faulty_store import FaultyFileSystem
@@ -164,6 +167,25 @@ def test_inspect(server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[st
     said += "".join(capsys.readouterr())
     assert f"error: {redacted(url)}/oracle.txt: there is no such file" in said
     assert PASSWORD not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "limit", "reason", "why"),
+    [
+        ("gone.h5", None, "no artefact", "there is no such file"),
+        ("model.h5", 1000, "storage", "more than the limit of 1 KB"),
+    ],
+)
+def test_the_row_of_what_is_not_downloaded(
+    file: str, limit: int | None, reason: str, why: str, server: Store, tmp_path: Path
+) -> None:
+    url = f"{server.put(CASE, f'rows-{file}')}/{file}"
+    request = Request(url, str(tmp_path / "m.keras"), scratch=Scratch(tmp_path, limit))
+    row = tasks.migrate_task(Task(file, "h5", request, "m.keras", "jax"))
+    assert (row["result"], row["reason"]) == ("failed", reason)
+    assert why in row["why"]
+    assert PASSWORD not in row["why"]
     assert list(tmp_path.iterdir()) == []
 
 
