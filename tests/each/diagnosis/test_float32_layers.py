@@ -326,6 +326,16 @@ def test_a_cure_that_fails_is_said_to():
     assert "there is still (tried): overflow in the forward pass: d" in " ".join(str(found).split())
 
 
+def test_a_cure_after_which_only_gradients_overflow_is_said_to():
+    keras.config.set_dtype_policy("mixed_float16")
+    cured = [dense(30000.0, "big"), dense(1e-6, "small")]
+    rest = [*(dense(0.25, f"d{i}") for i in range(12)), dense(1.0, "b", 1)]
+    stack = [keras.Input((4,)), *cured, *rest, layers.Rescaling(1.0, dtype="float32")]
+    found = find_overflow(compiled(keras.Sequential(stack)), ONES, ZEROS, loss_scale=2.0**20)
+    assert (found.first.where, found.then.where) == ("forward", "backward")
+    assert "only gradients overflow (tried), for which a lower" in " ".join(str(found).split())
+
+
 def test_searching_again_leaves_the_policies_and_bears_with_errors():
     def refuses(x):
         if keras.backend.standardize_dtype(x.dtype) == "float32":
