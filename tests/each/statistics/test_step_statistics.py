@@ -75,6 +75,7 @@ def test_consecutive_skips():
 
 
 def test_which_variables():
+    assert lso(diagnose=True).nonfinite_variables() == []  # not built
     opt, variables = three(diagnose=True)
     assert opt.first_overflow() is None
     assert opt.nonfinite_variables() == []

@@ -1,5 +1,6 @@
 """Configs as files: JSON that was encoded twice, and YAML of `to_yaml()`."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from keras_mp.migration import reading
 from keras_mp.migration.cli import main
 from keras_mp.migration.reading import Unreadable, read_json
 
@@ -66,3 +68,13 @@ def test_yaml_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path.write_text("a: 1")
     with pytest.raises(Unreadable, match=r"pip install 'keras-mp\[yaml\]'"):
         read_json(str(path))
+
+
+def test_what_is_piped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES", 9)
+    piped = [io.TextIOWrapper(io.BytesIO(text)) for text in (b"[1, 2, 3]", b"[1, 2, 3, 4]")]
+    monkeypatch.setattr(sys, "stdin", piped[0])
+    assert read_json("-") == [1, 2, 3]
+    monkeypatch.setattr(sys, "stdin", piped[1])
+    with pytest.raises(Unreadable, match="larger than 64 MiB"):
+        read_json("-")
