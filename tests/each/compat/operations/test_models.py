@@ -295,6 +295,14 @@ def test_sizes_that_divide(expression: Any, shape: Any, expected: Any) -> None:
     assert layer(expression)(keras.Input(shape)).shape == expected
 
 
+def test_an_axis_of_any_size_is_reflected() -> None:
+    inputs = keras.Input((None,))
+    padded = layer(operation("pad", INPUT, [[0, 0], [2, 1]], "REFLECT"))(inputs)
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    found = keras.Model(inputs, padded).predict(x, verbose=0)
+    np.testing.assert_array_equal(found, np.pad(x, [(0, 0), (2, 1)], "reflect"))
+
+
 def test_what_no_size_fits_is_refused() -> None:
     wrong = operation("matmul", INPUT, [[1.0, 2.0]])
     with pytest.raises(Exception, match=r"infer|shape|dim"):
