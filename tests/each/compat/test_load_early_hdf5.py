@@ -379,8 +379,14 @@ class Own(keras.optimizers.Optimizer):
     pass
 
 
-@pytest.mark.parametrize("cls", [keras.optimizers.Adafactor, Own])
-def test_a_new_optimizer_that_is_not_known(tmp_path, cls):
+@pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(keras.optimizers.Adafactor, id="of another class"),
+        pytest.param(Own, id="of no known class"),
+    ],
+)
+def test_slots_of_a_new_optimizer_that_fit_none_are_named(tmp_path, cls):
     names = ["iteration:0", "m:0"]
     path, _ = written(tmp_path, "2.12.0", SGD, names, [(), (3,)])
     with h5py.File(path, "r+") as file:

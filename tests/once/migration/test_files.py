@@ -129,19 +129,19 @@ def test_nothing_is_written_over_what_came_meanwhile(
 def test_nothing_is_written_over_a_folder_that_came_meanwhile(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    out = tmp_path / "shards"
+    out, rename = tmp_path / "shards", Path.rename
 
-    def write(rename: Any = Path.rename) -> None:
-        def late(self: Path, target: Path) -> Path:
-            if target == out:
-                (out / "theirs").mkdir(parents=True)
-            return rename(self, target)
+    def late(self: Path, target: Path) -> Path:
+        if target == out:
+            (out / "theirs").mkdir(parents=True)
+        return rename(self, target)
 
-        monkeypatch.setattr(Path, "rename", late)
+    def write() -> None:
         with publishing.staged_output(out, folder=True) as beside:
             beside.mkdir()
             (beside / "mine").touch()
 
+    monkeypatch.setattr(Path, "rename", late)
     with pytest.raises(Refused, match="made it during this run"):
         write()
     assert [path.name for path in out.iterdir()] == ["theirs"]
@@ -514,17 +514,27 @@ def test_what_may_not_be_read_costs_only_itself(
     assert rows[str(tree / "z" / "ok.keras")]["status"] == "would convert"
 
 
-def test_a_file_that_goes_after_it_was_found(
+def test_a_file_that_goes_after_it_was_found_costs_only_itself(
     tree: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    def gone(path: str) -> None:
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+    def looked_at() -> dict[str, Any]:
+        assert migrate("--json", tree) == 2
+        rows = json.loads(capsys.readouterr().out)["results"]
+        return {Path(row["path"]).relative_to(tree).as_posix(): row for row in rows}
 
+    def gone(path: str) -> object:
+        if path.endswith("m.h5"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return kind_of(path)
+
+    before = looked_at()
     monkeypatch.setattr(running, "kind_of", gone)
-    assert migrate("--json", tree) == 2
-    rows = json.loads(capsys.readouterr().out)["results"]
-    assert {row["status"] for row in rows} == {"failed"}
-    assert all("No such file" in row["error"]["message"] for row in rows)
+    after = looked_at()
+    assert before.pop("b/m.h5")["status"] == "would convert"
+    row = after.pop("b/m.h5")
+    assert row["status"] == "failed"
+    assert "No such file" in row["error"]["message"]
+    assert after == before
 
 
 def test_a_folder_that_is_one_checkpoint(tree: Path) -> None:
